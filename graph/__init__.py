@@ -1,0 +1,1 @@
+"""Assembles the other rooms into a graph, and exposes it: command line, server, report."""

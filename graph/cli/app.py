@@ -1,0 +1,29 @@
+"""The command tree."""
+
+from typing import Annotated
+
+import typer
+
+from . import doctor, kernels, memory, problems, report, runs, search
+
+app = typer.Typer(
+    name="accelopt",
+    help="Makes AWS Trainium kernels faster: agents rewrite, tools judge, memory keeps what helped.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Runs, the ledger and the memory live in ACCELOPT_HOME, or else in your user data folder.",
+)
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+) -> None:
+    """Makes AWS Trainium kernels faster: agents rewrite, tools judge, memory keeps what helped."""
+
+
+for module in (problems, search, kernels, runs, report, doctor):
+    module.register(app)
+memory.register(app)

@@ -1,0 +1,109 @@
+"""Where the `accelopt` script starts: checks the installation, runs a command, turns failures into one line."""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+from .output import CommandError, print_error
+
+ROOMS = ("graph", "nodes", "tools", "memory_store", "nkibench")
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code: 0 done, 1 failed, 2 misused, 130 interrupted."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        arguments: what follows `accelopt`. `--debug` may stand anywhere and shows tracebacks.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 misused, 130 interrupted.
+    """
+    debug = "--debug" in arguments or bool(os.environ.get("ACCELOPT_DEBUG"))
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    as_json = "--json" in arguments
+    try:
+        check_rooms()
+        from .app import app
+
+        code = app(args=arguments, prog_name="accelopt", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        print_error("interrupted; what was found so far is kept, see: accelopt runs")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; closing stdout here keeps Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as failure:
+        if debug:
+            raise
+        message, code = describe(failure)
+        if as_json:
+            print(json.dumps({"error": message}))
+        print_error(message)
+        return code
+
+
+def describe(failure: Exception) -> tuple[str, int]:
+    """Say in one line what failed.
+
+    Args:
+        failure: any exception a command let through.
+
+    Returns:
+        The line (what, where, what to do) and the exit code.
+    """
+    if isinstance(failure, CommandError):
+        return str(failure), failure.exit_code
+    usage = getattr(failure, "format_message", None)
+    if usage is not None:
+        context = getattr(failure, "ctx", None)
+        where = context.command_path if context is not None else "accelopt"
+        return f"{_one_line(usage())} See: {where} --help", int(getattr(failure, "exit_code", 2))
+    if type(failure).__name__ == "ValidationError" and hasattr(failure, "errors"):
+        faults = [f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in failure.errors()]
+        return "; ".join(faults), 2
+    if isinstance(failure, PermissionError) or (isinstance(failure, OSError) and failure.filename):
+        return f"{failure.filename}: {failure.strerror}", 1
+    text = _one_line(str(failure)) or "no message"
+    if type(failure).__module__.partition(".")[0] in ROOMS:
+        return text, 1
+    return f"{type(failure).__name__}: {text} (--debug shows where)", 1
+
+
+def check_rooms() -> None:
+    """See that the five packages lie side by side.
+
+    Their names are ordinary words, and distributions of strangers carry two of them. One of those in the same
+    environment would be imported instead of ours, or mixed with it, and fail in a place that explains nothing.
+
+    Raises:
+        CommandError: a package is missing or comes from somewhere else.
+    """
+    home = Path(__file__).resolve().parents[2]
+    for room in ROOMS:
+        spec = importlib.util.find_spec(room)
+        if spec is None:
+            raise CommandError(
+                f"the package {room!r} is missing beside {home / 'graph'}; install from a full checkout: make install"
+            )
+        origin = Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [""])))
+        folder = origin.parent if spec.origin else origin
+        if folder.resolve() != home / room:
+            raise CommandError(
+                f"a stranger's package {room!r} at {folder} hides the one of accelopt at {home / room}; "
+                f"uninstall it here, or give accelopt an environment of its own: make install"
+            )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

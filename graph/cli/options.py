@@ -1,0 +1,36 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+Target = Annotated[
+    Literal["trn1", "trn2"],
+    typer.Option(help="The NeuronCore generation to optimize for."),
+]
+
+Backend = Annotated[
+    Literal["simulator", "neuron", "auto"],
+    typer.Option(
+        help="Where kernels run: the built-in simulator, a Trainium device of this host, or the device if present."
+    ),
+]
+
+ProblemName = Annotated[
+    str | None,
+    typer.Option("--problem", "-p", help="A problem of the benchmark; see: accelopt problems"),
+]
+
+ReferenceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference",
+        help="Your own reference: a Python file with get_inputs, forward, transform_to_nki_inputs "
+        "and transform_nki_outputs.",
+    ),
+]
+
+KernelFile = Annotated[Path, typer.Argument(help="A Python file with one @nki.jit kernel.", show_default=False)]

@@ -1,0 +1,79 @@
+"""What commands print: one JSON document for machines, Rich for people, one line for errors."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class CommandError(Exception):
+    """A failure that the user can do something about; its text is the one line they see."""
+
+    def __init__(self, message: str, exit_code: int = 1):
+        """Keep the line and the exit code.
+
+        Args:
+            message: what was wrong, where, and what to do.
+            exit_code: 1 for a failure, 2 for misuse of the command line.
+        """
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def console() -> "Console":
+    """The console for people, on standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document, the only thing on standard output.
+
+    Args:
+        document: plain data; not-a-number and infinity are refused, since JSON knows neither.
+    """
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def print_error(message: str) -> None:
+    """Print one line on standard error, red on a terminal.
+
+    Args:
+        message: what was wrong, where, and what to do.
+    """
+    mark = "\x1b[31merror:\x1b[0m" if sys.stderr.isatty() else "error:"
+    sys.stderr.write(f"{mark} {message}\n")
+
+
+def milliseconds(value: float | None) -> str:
+    """A latency to four significant digits: `1.333 ms`."""
+    return "-" if value is None else f"{value:.4g} ms"
+
+
+def percent(value: float | None) -> str:
+    """A percentage that runs from 0 to 100: `40.0 %`."""
+    return "-" if value is None else f"{value:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span for people: `8 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def byte_size(count: float) -> str:
+    """A number of bytes in binary units: `112.0 MiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
