@@ -1,0 +1,126 @@
+"""Where a user's runs live: one folder outside the project tree, and the paths inside it.
+
+The folder is `ACCELOPT_HOME`, or the platform's user data folder. It must not lie inside the project:
+`langgraph dev` restarts, and ends its runs, whenever a Python file appears below the project.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from .errors import HomeError
+
+HOME_VARIABLE = "ACCELOPT_HOME"
+POSTGRES_VARIABLE = "ACCELOPT_POSTGRES_URL"
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder of everything that outlives a run."""
+
+    root: Path
+    postgres_url: str | None = None
+    """A PostgreSQL server that holds ledger and checkpoints in place of the two SQLite files."""
+
+    @property
+    def ledger_url(self) -> str:
+        """SQLAlchemy URL of the ledger."""
+        if self.postgres_url:
+            return sqlalchemy_url(self.postgres_url)
+        return f"sqlite:///{self.root / 'ledger.sqlite'}"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        """SQLite file of LangGraph's checkpoints."""
+        return self.root / "checkpoints.sqlite"
+
+    @property
+    def chroma_path(self) -> Path:
+        """Folder of the vector store."""
+        return self.root / "chroma"
+
+    @property
+    def runs_path(self) -> Path:
+        """Folder with one folder a run, for reports and the best kernels."""
+        return self.root / "runs"
+
+    @property
+    def cache_path(self) -> Path:
+        """Folder of things that can be deleted at any time."""
+        return self.root / "cache"
+
+    @property
+    def llm_cache_path(self) -> Path:
+        """SQLite file of the response cache."""
+        return self.cache_path / "llm.sqlite"
+
+    def run_path(self, run_id: str) -> Path:
+        """The folder of one run, made if need be.
+
+        Raises:
+            HomeError: it cannot be made.
+        """
+        return _made(self.runs_path / run_id)
+
+    def prepare(self) -> Home:
+        """Make the folders and prove that they can be written.
+
+        Raises:
+            HomeError: the folder cannot be made or written; says which and why.
+        """
+        for path in (self.root, self.runs_path, self.cache_path):
+            _made(path)
+        try:
+            with tempfile.TemporaryFile(dir=self.root):
+                pass
+        except OSError as error:
+            raise HomeError(
+                f"cannot write to {self.root} ({error.strerror}); set {HOME_VARIABLE} to a writable folder"
+            ) from error
+        return self
+
+
+def find_home(path: str | os.PathLike[str] | None = None) -> Home:
+    """The home at `path`, else at `ACCELOPT_HOME`, else in the user data folder; touches no disk.
+
+    Raises:
+        HomeError: `ACCELOPT_POSTGRES_URL` is set to something that is not a PostgreSQL URL.
+    """
+    chosen = path or os.environ.get(HOME_VARIABLE) or platformdirs.user_data_path("accelopt", appauthor=False)
+    postgres_url = os.environ.get(POSTGRES_VARIABLE) or None
+    if postgres_url:
+        sqlalchemy_url(postgres_url)
+    return Home(root=Path(chosen).expanduser().absolute(), postgres_url=postgres_url)
+
+
+def sqlalchemy_url(postgres_url: str) -> str:
+    """A plain `postgresql://` URL with the driver that this product installs (psycopg 3) named.
+
+    Raises:
+        HomeError: not a PostgreSQL URL.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(postgres_url)
+    except ArgumentError as error:
+        raise HomeError(f"{POSTGRES_VARIABLE} is not a database URL; write postgresql://user@host/db") from error
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise HomeError(f"{POSTGRES_VARIABLE} names a {url.get_backend_name()} database; only postgresql is meant")
+    return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
+def _made(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeError(
+            f"cannot make the folder {path} ({error.strerror}); set {HOME_VARIABLE} to a writable folder"
+        ) from error
+    return path
