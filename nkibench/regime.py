@@ -1,0 +1,84 @@
+"""Input distributions beyond the benchmark's own, under which a kernel must still be right.
+
+A kernel that leans on inputs being N(0, 1) (a row maximum taken over the first tile only, a softmax without
+its maximum, a result that happens to be nearly constant) passes any number of seeds of the same distribution.
+Each regime is a change of the arrays that a reference draws; a problem's `regimes` name those that its
+mathematics can stand in fp32.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+
+_SCALE_DECADES = 2.0
+_OFFSET = 100.0
+_LATE_MAXIMUM = 8.0
+
+
+class Regime(StrEnum):
+    """How the drawn inputs are changed. The last axis is the one called a row."""
+
+    normal = "normal"
+    """As the reference draws them."""
+    wide_scale = "wide_scale"
+    """Every row multiplied by its own power of ten between 1e-2 and 1e2."""
+    large_offset = "large_offset"
+    """100 spreads added to every element, so that sums do not cancel and one-pass variances do."""
+    late_maximum = "late_maximum"
+    """The last element of every row raised far above all others."""
+    sorted = "sorted"
+    """Every row in ascending order, so that tiles of it have different statistics."""
+    one_hot = "one_hot"
+    """Every row zero but for one element, at a different place from row to row."""
+    constant = "constant"
+    """Every element of an array the same."""
+    zeros = "zeros"
+    """Nothing but zeros."""
+
+
+def change(inputs: Sequence[object], regime: Regime | str, seed: int) -> list[object]:
+    """Copies of `inputs` (what `get_inputs` returned) changed as `regime` says; scalars stay as they are.
+
+    Arrays keep shape and dtype, and an array that was nowhere negative stays so (a second moment, say).
+    Magnitudes are relative to the spread of the array as drawn. `seed` decides what is random about the
+    regime.
+    """
+    regime = Regime(regime)
+    rng = np.random.default_rng([seed, list(Regime).index(regime)])
+    return [_changed(value, regime, rng) if isinstance(value, np.ndarray) else value for value in inputs]
+
+
+def _changed(array: np.ndarray, regime: Regime, rng: np.random.Generator) -> np.ndarray:
+    if regime is Regime.normal or array.size == 0 or not np.issubdtype(array.dtype, np.floating):
+        return array.copy()
+    spread = float(np.std(array)) or 1.0
+    result = _distorted(array, regime, spread, rng)
+    if array.min() >= 0:
+        np.abs(result, out=result)
+    return result.astype(array.dtype, copy=False)
+
+
+def _distorted(array: np.ndarray, regime: Regime, spread: float, rng: np.random.Generator) -> np.ndarray:
+    match regime:
+        case Regime.wide_scale:
+            exponents = rng.uniform(-_SCALE_DECADES, _SCALE_DECADES, size=(*array.shape[:-1], 1))
+            return array * (10.0**exponents).astype(array.dtype)
+        case Regime.large_offset:
+            return array + array.dtype.type(_OFFSET * spread)
+        case Regime.late_maximum:
+            result = array.copy()
+            result[..., -1] = _LATE_MAXIMUM * spread + np.abs(array[..., -1])
+            return result
+        case Regime.sorted:
+            return np.sort(array, axis=-1)
+        case Regime.one_hot:
+            result = np.zeros_like(array)
+            rows = result.reshape(-1, array.shape[-1])
+            hot = (rng.integers(array.shape[-1]) + np.arange(len(rows))) % array.shape[-1]
+            rows[np.arange(len(rows)), hot] = spread * rng.uniform(1.0, 2.0, size=len(rows))
+            return result
+        case Regime.constant:
+            return np.full_like(array, spread * rng.uniform(0.5, 1.5))
+        case _:
+            return np.zeros_like(array)
