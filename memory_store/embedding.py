@@ -20,6 +20,8 @@ from .errors import EmbedderError
 
 Vectors = NDArray[np.float32]
 
+_WORDLLAMA_MISSING = "the embedder wordllama is not installed; pip install wordllama, or choose hashing"
+
 
 class Embedder(Protocol):
     """Turns texts into unit vectors."""
@@ -46,6 +48,7 @@ class WordLlamaEmbedder:
     name = "wordllama:l2_supercat:256"
 
     def __init__(self) -> None:
+        """Loads nothing yet; the first text does."""
         self._model: Any = None
         self._lock = threading.Lock()
 
@@ -67,9 +70,7 @@ class WordLlamaEmbedder:
             try:
                 import wordllama
             except ImportError as error:
-                raise EmbedderError(
-                    "the embedder wordllama is not installed; pip install wordllama, or choose --embedder hashing"
-                ) from error
+                raise EmbedderError(_WORDLLAMA_MISSING) from error
             # The loader looks for its tokenizer in a `tokenizers/` folder of the cache only, and the wheel
             # has one: naming the package's own folder as the cache makes it load from there.
             self._model = wordllama.WordLlama.load(
@@ -89,6 +90,7 @@ class HashingEmbedder:
     """
 
     def __init__(self, dimension: int = 256) -> None:
+        """An embedder into `dimension` numbers, which become part of its name."""
         self.dimension = dimension
         self.name = f"hashing:1:{dimension}"
 
@@ -117,7 +119,14 @@ class OpenAIEmbedder:
     _REMEMBERED = 4096
     _BATCH = 256
 
-    def __init__(self, model: str, base_url: str | None = None, api_key: str | None = None, timeout_s: float = 30.0):
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """Asks nothing of the endpoint yet; the key is by default that of the environment."""
         self.name = f"openai:{model}"
         self._model = model
         self._base_url = base_url
@@ -168,7 +177,9 @@ class OpenAIEmbedder:
         import openai
 
         if self._client is None:
-            self._client = openai.OpenAI(base_url=self._base_url, api_key=self._api_key, timeout=self._timeout_s)
+            self._client = openai.OpenAI(
+                base_url=self._base_url, api_key=self._api_key, timeout=self._timeout_s
+            )
         # An empty string is refused by several servers; a space is not.
         asked = [text or " " for text in texts]
         try:
@@ -208,9 +219,7 @@ def choose_embedder(
     kind, _, rest = name.partition(":")
     if kind == "wordllama":
         if not _available(kind):
-            raise EmbedderError(
-                "the embedder wordllama is not installed; pip install wordllama, or choose --embedder hashing"
-            )
+            raise EmbedderError(_WORDLLAMA_MISSING)
         return WordLlamaEmbedder()
     if kind == "hashing":
         size = rest.rpartition(":")[2]

@@ -110,9 +110,13 @@ def sqlalchemy_url(postgres_url: str) -> str:
     try:
         url = make_url(postgres_url)
     except ArgumentError as error:
-        raise HomeError(f"{POSTGRES_VARIABLE} is not a database URL; write postgresql://user@host/db") from error
+        raise HomeError(
+            f"{POSTGRES_VARIABLE} is not a database URL; write postgresql://user@host/db"
+        ) from error
     if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise HomeError(f"{POSTGRES_VARIABLE} names a {url.get_backend_name()} database; only postgresql is meant")
+        raise HomeError(
+            f"{POSTGRES_VARIABLE} names a {url.get_backend_name()} database; only postgresql is meant"
+        )
     return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 
