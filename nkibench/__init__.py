@@ -14,9 +14,11 @@ from .errors import (
     WorkUnknown,
 )
 from .problem import Argument, Problem, Work
+from .published import PublishedResult, published_results, trn1_profiles
 from .reference import Reference
 from .regime import Regime
 from .registry import load_problem, problem_names, user_problem
+from .upstream import export_upstream, import_upstream, upstream_problems
 
 __all__ = [
     "Argument",
@@ -25,13 +27,19 @@ __all__ = [
     "InvalidReference",
     "NKIBenchError",
     "Problem",
+    "PublishedResult",
     "Reference",
     "Regime",
     "UnknownProblem",
     "UnknownTarget",
     "Work",
     "WorkUnknown",
+    "export_upstream",
+    "import_upstream",
     "load_problem",
     "problem_names",
+    "published_results",
+    "trn1_profiles",
+    "upstream_problems",
     "user_problem",
 ]

@@ -111,6 +111,8 @@ class Problem(BaseModel):
 
     name: Annotated[str, AfterValidator(_sorted_out)]
     """What people type; unique among the problems at hand."""
+    operation: str | None = None
+    """Name of the operation, where that is not the problem's own: imported problems differ in sizes only."""
     title: str
     """The operation in a few words."""
     operator: str

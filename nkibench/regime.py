@@ -26,7 +26,7 @@ class Regime(StrEnum):
     large_offset = "large_offset"
     """100 spreads added to every element, so that sums do not cancel and one-pass variances do."""
     late_maximum = "late_maximum"
-    """The last element of every row raised far above all others."""
+    """The last element of every row, and the last slice of the longest axis, raised far above all others."""
     sorted = "sorted"
     """Every row in ascending order, so that tiles of it have different statistics."""
     one_hot = "one_hot"
@@ -68,7 +68,10 @@ def _distorted(array: np.ndarray, regime: Regime, spread: float, rng: np.random.
             return array + array.dtype.type(_OFFSET * spread)
         case Regime.late_maximum:
             result = array.copy()
-            result[..., -1] = _LATE_MAXIMUM * spread + np.abs(array[..., -1])
+            longest = max(range(array.ndim), key=lambda axis: (array.shape[axis], axis))
+            for axis in {longest, array.ndim - 1}:
+                last = np.moveaxis(result, axis, -1)[..., -1]
+                np.maximum(last, _LATE_MAXIMUM * spread + np.abs(last), out=last)
             return result
         case Regime.sorted:
             return np.sort(array, axis=-1)
