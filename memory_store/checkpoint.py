@@ -1,0 +1,87 @@
+"""The checkpointer that LangGraph saves a run's state with: a SQLite file in the home, or PostgreSQL.
+
+`langgraph.json` names `make_checkpointer`, because the development server's own in-memory default loses up
+to ten seconds of finished work when it is killed; the command line opens the same file through
+`open_checkpointer`, so that a run begun in one can be read in the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from .errors import HomeError
+from .home import Home, find_home
+
+
+@asynccontextmanager
+async def make_checkpointer() -> AsyncIterator[BaseCheckpointSaver[str]]:
+    """The checkpointer of the home that the environment names. LangGraph's server calls this at start.
+
+    Raises:
+        HomeError: the home cannot be written, or PostgreSQL cannot be used.
+    """
+    # Making folders blocks, which the server forbids on its event loop.
+    home = await asyncio.to_thread(lambda: find_home().prepare())
+    async with open_checkpointer(home) as saver:
+        yield saver
+
+
+@asynccontextmanager
+async def open_checkpointer(home: Home) -> AsyncIterator[BaseCheckpointSaver[str]]:
+    """The checkpointer of a home, with its tables made.
+
+    Raises:
+        HomeError: the file or the server cannot be opened, or the extra `postgres` is not installed.
+    """
+    if home.postgres_url:
+        async with _postgres(home.postgres_url) as saver:
+            yield saver
+    else:
+        async with _sqlite(home) as saver:
+            yield saver
+
+
+@asynccontextmanager
+async def _sqlite(home: Home) -> AsyncIterator[BaseCheckpointSaver[str]]:
+    import aiosqlite
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    path = home.checkpoints_path
+    try:
+        connection = await aiosqlite.connect(str(path), timeout=30.0)
+    except aiosqlite.Error as error:
+        raise HomeError(f"cannot open the checkpoints {path}: {error}") from error
+    try:
+        saver = AsyncSqliteSaver(connection)
+        try:
+            await saver.setup()
+        except aiosqlite.Error as error:
+            raise HomeError(f"cannot open the checkpoints {path}: {error}") from error
+        yield saver
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _postgres(url: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
+    try:
+        import psycopg
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    except ImportError as error:
+        raise HomeError(f"PostgreSQL needs the extra `postgres`, which is not installed: {error}") from error
+    manager = AsyncPostgresSaver.from_conn_string(url)
+    try:
+        saver = await manager.__aenter__()
+    except psycopg.Error as error:
+        raise HomeError(
+            f"cannot reach PostgreSQL for the checkpoints: {str(error).splitlines()[0]}"
+        ) from error
+    try:
+        await saver.setup()
+        yield saver
+    finally:
+        await manager.__aexit__(None, None, None)
