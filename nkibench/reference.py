@@ -183,7 +183,7 @@ def _guarded(call: Callable[[], Any], name: str, what: str) -> Any:
         return call()
     except InvalidReference:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name
         ]
