@@ -1,0 +1,413 @@
+"""Emitting instructions: results, assignments into tensors, in-place updates, operators on tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Dtype, as_dtype, of_scalar, promote
+from ..errors import NKIError
+from ..ir import Access, Affine, Buffer, Instr, Loop, LoopKind, LoopVar, Operand
+from .index import Condition, IndexExpr, broadcast_shapes
+from .session import Session, current
+from .tile import Tile, broadcast_access, check_bounds, mask_parts, new_tile, operand
+
+ON_CHIP = (Buffer.SBUF, Buffer.PSUM)
+HBM_BUFFERS = (Buffer.HBM, Buffer.SHARED_HBM)
+
+
+def scalar_operand(value: Any, name: str, op: str) -> Operand:
+    """A Python or NumPy number used as an operand.
+
+    Raises:
+        NKIError: for anything else.
+    """
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, np.generic):
+        item = value.item()
+        if isinstance(item, bool | int | float):
+            return item
+    if isinstance(value, IndexExpr):
+        return float(value.__index__())
+    if isinstance(value, np.ndarray) and value.size == 1:
+        return scalar_operand(value.reshape(())[()], name, op)
+    raise NKIError(
+        "invalid_operand", f"operand '{name}' of '{op}' is {type(value).__name__}, expected a tile or a number",
+        line=current().line(),
+    )  # fmt: skip
+
+
+def result(
+    op: str,
+    *,
+    shape: tuple[int, ...],
+    dtype: Dtype,
+    args: Mapping[str, Operand],
+    attrs: Mapping[str, Any] | None = None,
+    buffer: Buffer = Buffer.SBUF,
+    mask: Any = None,
+    mask_ndim: int | None = None,
+    extra: tuple[Access, ...] = (),
+    hint: str | None = None,
+) -> Tile:
+    """Emit an API call that returns a new tile.
+
+    Args:
+        op: canonical API name.
+        shape: of the result.
+        dtype: of the result.
+        args: operands, already checked.
+        attrs: everything else.
+        buffer: memory of the result.
+        mask: the call's ``mask=``, over the axes of the iteration space.
+        mask_ndim: axes of the iteration space, when that is not the result's (reductions).
+        extra: further destinations.
+        hint: fallback for the result's name.
+    """
+    tile = new_tile(shape, dtype, buffer, hint=hint or op.rsplit(".", 1)[-1])
+    emit_into(op, (tile.access, *extra), args, attrs, mask, mask_ndim)
+    return tile
+
+
+def emit_into(
+    op: str,
+    dsts: tuple[Access, ...],
+    args: Mapping[str, Operand],
+    attrs: Mapping[str, Any] | None = None,
+    mask: Any = None,
+    mask_ndim: int | None = None,
+) -> Instr:
+    """Emit an API call with given destinations, after checking bounds.
+
+    Raises:
+        NKIError: for accesses that may leave their tensors, or iterations that overwrite each other.
+    """
+    session = current()
+    conditions = mask if isinstance(mask, tuple) else mask_parts(mask, mask_ndim or len(dsts[0].shape))
+    instr = Instr(op, dsts, args, attrs, conditions, session.line())
+    for access in (*dsts, *instr.reads()):
+        check_bounds(access, conditions)
+    for access in dsts:
+        check_writable(session, access)
+    session.emit(instr)
+    for access in dsts:
+        session.written.add(access.tensor.storage)
+    return instr
+
+
+def check_writable(session: Session, access: Access) -> None:
+    """Refuse writes into kernel parameters.
+
+    Raises:
+        NKIError: `err_cannot_update_immutable_parameter`.
+    """
+    tensor = access.tensor.storage
+    if tensor.kind == "input" and not tensor.mutable or tensor.kind == "constant":
+        raise NKIError(
+            "err_cannot_update_immutable_parameter", f"cannot write into {tensor.kind} tensor `{tensor.name}`",
+            line=session.line(),
+        )  # fmt: skip
+
+
+def destination(value: Tile, *, name: str = "dst", op: str, buffers: tuple[Buffer, ...] | None = None) -> Access:
+    """The access of a tile used as a destination: like an operand, but reading it is not implied."""
+    return operand(value, name=name, op=op, buffers=buffers)
+
+
+def assign(dst: Access, value: Any) -> None:
+    """``tensor[...] = value``.
+
+    A result that was just computed is written straight into place; anything else is copied. If that result turns out
+    to be used again later, tracing starts over and keeps both.
+
+    Raises:
+        NKIError: if shapes or memories do not fit.
+    """
+    session = current()
+    if isinstance(value, Tile) and value.access == dst:
+        return  # the tail of an in-place update: `t[...] += x` has done its work
+    target = Tile(dst)
+    if not isinstance(value, Tile):
+        number = scalar_operand(value, "value", "assignment")
+        access = destination(target, op="assignment")
+        emit_into("nisa.memset", (access,), {}, {"value": number, "engine": "unknown"})
+        return
+    if not target.buffer.on_chip:
+        store(target, value)
+        return
+    access = destination(target, op="assignment", buffers=ON_CHIP)
+    if _retarget(session, access, value):
+        return
+    source = operand(value, name="value", op="assignment", buffers=ON_CHIP)
+    source = _fit(source, access.shape, access.tensor.name)
+    emit_into("nl.copy", (access,), {"src": source})
+
+
+def _fit(source: Access, shape: tuple[int, ...], name: str) -> Access:
+    if source.shape == shape:
+        return source
+    squeezed = _align(source, shape)
+    if squeezed is None:
+        raise NKIError(
+            "err_store_dst_shape_smaller_than_other_shape",
+            f"a value of shape {list(source.shape)} does not fit into {name} of shape {list(shape)}",
+            line=current().line(),
+        )
+    return squeezed
+
+
+def _align(source: Access, shape: tuple[int, ...]) -> Access | None:
+    """`source` broadcast to `shape`, ignoring axes of extent 1 that one of them lacks."""
+    old = source.shape
+    if len(old) <= len(shape) and all(o in (1, n) for o, n in zip(old, shape[len(shape) - len(old) :], strict=True)):
+        return broadcast_access(source, shape)
+    kept_old = [k for k, n in enumerate(old) if n > 1]
+    kept_new = [k for k, n in enumerate(shape) if n > 1]
+    if [old[k] for k in kept_old] != [shape[k] for k in kept_new]:
+        return None
+    mapping: dict[LoopVar | int, Affine | int] = {k: 0 for k in range(len(old))}
+    mapping.update({a: Affine.of(b) for a, b in zip(kept_old, kept_new, strict=True)})
+    moved = source.substitute(mapping)
+    return Access(moved.tensor, moved.index, shape)
+
+
+def _retarget(session: Session, dst: Access, value: Tile) -> bool:
+    """Make the instruction that just produced `value` write into `dst` instead, if nothing forbids it."""
+    instr = session.last_instr()
+    tensor = value.access.tensor
+    if instr is None or len(instr.dsts) != 1 or instr.dst.tensor is not tensor or tensor.declared:
+        return False
+    if value.access != tensor.whole() or instr.dst != tensor.whole() or instr.attrs.get("accumulate"):
+        return False
+    site = session.site()
+    if site in session.assumptions.kept or instr.op == "nl.load" and dst.tensor.buffer is not Buffer.SBUF:
+        return False
+    if tensor.buffer is not dst.tensor.buffer and (Buffer.PSUM is tensor.buffer or instr.op in ("nl.load",)):
+        return False
+    if dst.shape != instr.dst.shape:
+        aligned = _drop_unit_axes(dst, instr.dst.shape)
+        if aligned is None:
+            return False
+        dst = aligned
+    instr.dsts = (dst,)
+    check_bounds(dst, instr.mask)
+    session.written.add(dst.tensor.storage)
+    session.moved[tensor] = site
+    session.names.pop(tensor.name, None)
+    return True
+
+
+def _drop_unit_axes(dst: Access, shape: tuple[int, ...]) -> Access | None:
+    """`dst` seen with the axes of `shape`, when they differ by axes of extent 1 only."""
+    kept_old = [k for k, n in enumerate(dst.shape) if n > 1]
+    kept_new = [k for k, n in enumerate(shape) if n > 1]
+    if [dst.shape[k] for k in kept_old] != [shape[k] for k in kept_new]:
+        return None
+    mapping: dict[LoopVar | int, Affine | int] = {k: 0 for k in range(len(dst.shape))}
+    mapping.update({a: Affine.of(b) for a, b in zip(kept_old, kept_new, strict=True)})
+    moved = dst.substitute(mapping)
+    return Access(moved.tensor, moved.index, shape)
+
+
+def store(dst: Tile, value: Any, mask: Any = None) -> None:
+    """``nl.store(dst, value)``, or an assignment into an HBM tensor.
+
+    Raises:
+        NKIError: wrong memories, shapes or types.
+    """
+    session = current()
+    target = operand(dst, name="dst", op="store", buffers=HBM_BUFFERS)
+    if not isinstance(value, Tile):
+        raise NKIError(
+            "err_unsupported_memory", f"nl.store needs a tile in sbuf, got {type(value).__name__}", line=session.line()
+        )
+    source = operand(value, name="value", op="store", buffers=ON_CHIP)
+    shape = target.shape
+    if source.shape != shape:
+        source = _fit(source, shape, target.tensor.name)
+    emit_into("nl.store", (target,), {"value": source}, mask=mask)
+
+
+def copy(src: Tile, dtype: Any = None, mask: Any = None) -> Tile:
+    """``nl.copy``."""
+    access = operand(src, name="src", op="copy", buffers=ON_CHIP)
+    out = as_dtype(dtype, current().line()) if dtype is not None else src.dtype
+    return result("nl.copy", shape=access.shape, dtype=out, args={"src": access}, mask=mask)
+
+
+def elementwise_operands(op: str, named: dict[str, Any]) -> tuple[dict[str, Operand], tuple[int, ...], Dtype]:
+    """Check and broadcast the tile and scalar operands of an element-wise call.
+
+    Returns:
+        the operands with tiles broadcast to the common shape, that shape, and the promoted element type.
+    """
+    checked: dict[str, Operand] = {}
+    shape: tuple[int, ...] = ()
+    dtype: Dtype | None = None
+    for name, value in named.items():
+        if isinstance(value, Tile):
+            access = operand(value, name=name, op=op, buffers=ON_CHIP)
+            checked[name] = access
+            shape = broadcast_shapes(shape, access.shape)
+            dtype = value.dtype if dtype is None else promote(dtype, value.dtype)
+        else:
+            checked[name] = scalar_operand(value, name, op)
+            dtype = of_scalar(value) if dtype is None else promote(dtype, of_scalar(value))
+    if not shape:
+        raise NKIError("invalid_operand", f"'{op}' needs a tile", line=current().line())
+    for name, value in checked.items():
+        if isinstance(value, Access) and value.shape != shape:
+            checked[name] = broadcast_access(value, shape)
+    assert dtype is not None
+    return checked, shape, dtype
+
+
+COMPARISONS = frozenset(
+    ["equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor"]
+)
+
+
+def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tile:
+    """``nl.add(x, y)`` and its siblings; operators on tiles come here too."""
+    op = f"nl.{name}"
+    args, shape, promoted = elementwise_operands(op, {"x": x, "y": y})
+    if dtype is not None:
+        out = as_dtype(dtype, current().line())
+    elif name in COMPARISONS:
+        out = as_dtype("bool_")
+    else:
+        out = promoted
+    return result(op, shape=shape, dtype=out, args=args, mask=mask)
+
+
+def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tile:
+    """``nl.exp(x)`` and its siblings."""
+    op = f"nl.{name}"
+    args, shape, own = elementwise_operands(op, {"x": x})
+    return result(op, shape=shape, dtype=as_dtype(dtype, current().line()) if dtype is not None else own, args=args, mask=mask)
+
+
+def update(name: str, tile: Tile, other: Any) -> Tile:
+    """``tile += other`` and its siblings: into the tile itself.
+
+    ``psum += matmul`` makes the matmul accumulate; everything else is an element-wise operation into place.
+    """
+    session = current()
+    access = destination(tile, op=f"{name} in place")
+    if not access.tensor.buffer.on_chip:
+        raise NKIError(
+            "err_unsupported_memory", f"in-place {name} on `{access.tensor.name}` in {access.tensor.buffer}",
+            line=session.line(),
+        )  # fmt: skip
+    check_writable(session, access)
+    if name == "add" and isinstance(other, Tile) and access.tensor.buffer is Buffer.PSUM:
+        instr = session.last_instr()
+        if (
+            instr is not None
+            and instr.op in ("nisa.nc_matmul", "nl.matmul")
+            and instr.dst == other.access
+            and instr.dst == other.access.tensor.whole()
+            and not other.access.tensor.declared
+            and not instr.attrs.get("accumulate")
+            and not instr.attrs.get("is_transpose")
+            and instr.dst.shape == access.shape
+            and session.site() not in session.assumptions.kept
+        ):
+            instr.dsts = (access,)
+            instr.attrs["accumulate"] = True
+            check_bounds(access, instr.mask)
+            session.written.add(access.tensor.storage)
+            session.moved[other.access.tensor] = session.site()
+            session.names.pop(other.access.tensor.name, None)
+            return tile
+    op = f"nl.{name}"
+    args, shape, _ = elementwise_operands(op, {"x": Tile(access), "y": other})
+    if shape != access.shape:
+        raise NKIError(
+            "err_store_dst_shape_smaller_than_other_shape",
+            f"an operand of shape {list(shape)} does not fit into {access.tensor.name} of shape {list(access.shape)}",
+            line=session.line(),
+        )
+    emit_into(op, (access,), args)
+    return tile
+
+
+def check_output_dependencies(body: list[Any], open_loops: tuple[Loop, ...] = ()) -> None:
+    """Refuse iterations of an `affine_range` that write the same location.
+
+    Accumulation into PSUM, `loop_reduce` and in-place updates are reductions and allowed.
+
+    Raises:
+        NKIError: `err_unexpected_output_dependencies`.
+    """
+    for node in body:
+        if isinstance(node, Loop):
+            check_output_dependencies(node.body, (*open_loops, node))
+            continue
+        if node.attrs.get("accumulate") or node.op in ("nl.loop_reduce", "nl.atomic_rmw"):
+            continue
+        for dst in node.dsts:
+            if any(r == dst for r in node.reads()) or dst.is_indirect:
+                continue
+            for depth, loop in enumerate(open_loops):
+                if loop.kind is not LoopKind.AFFINE or loop.trips == 1 or not _outside(dst, loop, open_loops):
+                    continue
+                if not _separates(dst, loop, open_loops[depth + 1 :], node.mask):
+                    raise NKIError(
+                        "err_unexpected_output_dependencies",
+                        f"every iteration of the affine_range loop over {loop.var.name} (line {loop.line}) writes the "
+                        f"same location of `{dst.tensor.name}`",
+                        line=node.line,
+                    )
+
+
+def _outside(dst: Access, loop: Loop, open_loops: tuple[Loop, ...]) -> bool:
+    """Whether the tensor outlives one iteration of `loop`."""
+    scope = dst.tensor.scope
+    if scope is None:
+        return True
+    return scope in open_loops and open_loops.index(scope) < open_loops.index(loop)
+
+
+def _separates(dst: Access, loop: Loop, inner: tuple[Loop, ...], mask: tuple[Affine, ...]) -> bool:
+    """Whether different iterations of `loop` write different locations."""
+    if any(condition.coefficient(loop.var) for condition in mask):
+        return True  # the mask tells iterations apart; whether it does so exactly is not decided here
+    inner_vars = {i.var for i in inner}
+    for e in dst.affine:
+        c = e.coefficient(loop.var)
+        if not c:
+            continue
+        span = sum(
+            abs(k) * ((dst.shape[s] if isinstance(s, int) else s.trips) - 1)
+            for s, k in e.terms.items()
+            if isinstance(s, int) or s in inner_vars
+        )
+        if abs(c) > span:
+            return True
+    # No single dimension separates them; overlapping windows are refused only where no dimension moves at all or
+    # every moving dimension overlaps fully.
+    return any(e.coefficient(loop.var) and _interleaves(e, loop, dst, inner_vars) for e in dst.affine)
+
+
+def _interleaves(e: Affine, loop: Loop, dst: Access, inner_vars: set[LoopVar]) -> bool:
+    """Strided writes: the loop's step falls between the elements of the rest (``4*axis + i``)."""
+    c = abs(e.coefficient(loop.var))
+    steps = [abs(k) for s, k in e.terms.items() if s is not loop.var and (isinstance(s, int) or s in inner_vars)]
+    return bool(steps) and all(step >= c * loop.trips for step in steps if step > c) and min(steps) > c
+
+
+def condition_parts(value: Any, ndim: int, what: str) -> tuple[Affine, ...]:
+    """The inequalities of a predicate over the axes of a tile with `ndim` axes.
+
+    Raises:
+        NKIError: if it is not a comparison of index expressions.
+    """
+    if not isinstance(value, Condition) or value.negated:
+        raise NKIError(
+            "invalid_predicate", f"{what} must be an affine comparison, got {type(value).__name__}", line=current().line()
+        )
+    return mask_parts(value, ndim)

@@ -1,0 +1,440 @@
+"""Index expressions as kernels write them: loop variables, `nl.arange`, and affine arithmetic on both.
+
+An `IndexExpr` is an affine expression seen as a NumPy array of integers: its `shape` holds the extents of the tile
+axes that it runs over (1 where it does not vary), so that two of them broadcast as NumPy arrays do. Comparisons give
+`Condition`s, which masks are made of.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import NKIError
+from ..ir import Affine, LoopKind, LoopVar
+from .session import NeedsInteger, current
+
+
+def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's broadcast of two shapes.
+
+    Raises:
+        NKIError: if they do not broadcast.
+    """
+    if a == b:
+        return a
+    n = max(len(a), len(b))
+    padded_a, padded_b = (1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b
+    out = []
+    for x, y in zip(padded_a, padded_b, strict=True):
+        if x != y and x != 1 and y != 1:
+            raise NKIError("shape_mismatch", f"shapes {list(a)} and {list(b)} do not broadcast", line=current().line())
+        out.append(max(x, y))
+    return tuple(out)
+
+
+def shift_axes(affine: Affine, by: int) -> Affine:
+    """Renumber the axes, for an expression that gains leading axes."""
+    if by == 0 or not affine.axes():
+        return affine
+    return Affine(affine.const, {(s + by if isinstance(s, int) else s): c for s, c in affine.terms.items()})
+
+
+class IndexExpr:
+    """An affine integer expression over loop variables and tile axes."""
+
+    __slots__ = ("affine", "shape")
+    __array_ufunc__ = None
+
+    def __init__(self, affine: Affine, shape: tuple[int, ...] = ()) -> None:
+        """`shape` has one extent for every axis, 1 where the expression does not vary."""
+        self.affine = affine
+        self.shape = shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        """For messages and f-strings in kernels."""
+        return repr(self.affine)
+
+    # -- arithmetic ------------------------------------------------------------------------------------------------
+    def _combine(self, other: Any, sign: int) -> IndexExpr:
+        if isinstance(other, IndexExpr):
+            shape = broadcast_shapes(self.shape, other.shape)
+            mine = shift_axes(self.affine, len(shape) - len(self.shape))
+            theirs = shift_axes(other.affine, len(shape) - len(other.shape))
+            return IndexExpr(mine + theirs * sign, shape)
+        value = as_integer(other)
+        if value is None:
+            return NotImplemented
+        return IndexExpr(self.affine + value * sign, self.shape)
+
+    def __add__(self, other: Any) -> IndexExpr:
+        """Sum with an integer or another expression."""
+        return self._combine(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> IndexExpr:
+        """Difference."""
+        return self._combine(other, -1)
+
+    def __rsub__(self, other: Any) -> IndexExpr:
+        """Difference, reversed."""
+        return (-self) + other
+
+    def __neg__(self) -> IndexExpr:
+        """Negation."""
+        return IndexExpr(-self.affine, self.shape)
+
+    def __pos__(self) -> IndexExpr:
+        """Itself."""
+        return self
+
+    def __mul__(self, other: Any) -> IndexExpr:
+        """Product with an integer."""
+        if isinstance(other, IndexExpr):
+            if other.affine.is_const and not other.shape:
+                return self * other.affine.const
+            if self.affine.is_const and not self.shape:
+                return other * self.affine.const
+            return self._needs_integers(other, "product of two indices")
+        value = as_integer(other)
+        if value is None:
+            return NotImplemented
+        return IndexExpr(self.affine * value, self.shape)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> IndexExpr:
+        """Quotient by an integer that divides every coefficient; otherwise the loop is unrolled."""
+        value = as_integer(other)
+        if value is None:
+            return NotImplemented
+        e = self.affine
+        if value > 0 and all(c % value == 0 for c in e.terms.values()):
+            return IndexExpr(Affine(e.const // value, {s: c // value for s, c in e.terms.items()}), self.shape)
+        low, high = self.bounds()
+        if value > 0 and low // value == high // value:
+            return IndexExpr(Affine(low // value), self.shape)
+        return self._needs_integers(None, "quotient of an index")
+
+    def __mod__(self, other: Any) -> IndexExpr:
+        """Remainder, where it is affine; otherwise the loop is unrolled."""
+        value = as_integer(other)
+        if value is None:
+            return NotImplemented
+        e = self.affine
+        if value > 0 and all(c % value == 0 for c in e.terms.values()):
+            return IndexExpr(Affine(e.const % value), self.shape)
+        low, high = self.bounds()
+        if value > 0 and low // value == high // value:
+            return IndexExpr(e - value * (low // value), self.shape)
+        return self._needs_integers(None, "remainder of an index")
+
+    def _needs_integers(self, other: Any, what: str) -> IndexExpr:
+        loops = list(self.affine.loops())
+        if isinstance(other, IndexExpr):
+            loops += other.affine.loops()
+        if loops:
+            raise NeedsInteger(loops, f"{what} is not affine")
+        raise NKIError("unsupported_index_expression", f"{what} is not affine in nl.arange", line=current().line())
+
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value."""
+        return self.affine.bounds(lambda s: self.shape[s] if isinstance(s, int) else s.trips)
+
+    # -- NumPy-like indexing: arange(n)[:, None] --------------------------------------------------------------------
+    def __getitem__(self, key: Any) -> IndexExpr:
+        """Insert axes (`None`) or keep them (`:`); other indexing of an index is not supported."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if Ellipsis in [k for k in keys if k is None or k is Ellipsis or isinstance(k, slice)]:
+            position = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            fill = self.ndim - sum(1 for k in keys if isinstance(k, slice))
+            keys = keys[:position] + (slice(None),) * fill + keys[position + 1 :]
+        shape: list[int] = []
+        mapping: dict[LoopVar | int, Affine | int] = {}
+        axis = 0
+        for k in keys:
+            if k is None:
+                shape.append(1)
+            elif isinstance(k, slice) and k == slice(None) and axis < self.ndim:
+                mapping[axis] = Affine.of(len(shape))
+                shape.append(self.shape[axis])
+                axis += 1
+            else:
+                raise NKIError(
+                    "unsupported_index_expression", f"an index cannot be indexed with {k!r}", line=current().line()
+                )
+        for rest in range(axis, self.ndim):
+            mapping[rest] = Affine.of(len(shape))
+            shape.append(self.shape[rest])
+        return IndexExpr(self.affine.substitute(mapping), tuple(shape))
+
+    # -- comparisons ------------------------------------------------------------------------------------------------
+    def _difference(self, other: Any) -> IndexExpr:
+        difference = self._combine(other, -1)
+        if difference is NotImplemented:
+            raise NKIError(
+                "err_unsupported_expression_in_mask", f"an index is compared with {other!r}", line=current().line()
+            )
+        return difference
+
+    def __ge__(self, other: Any) -> Condition:
+        """Mask condition."""
+        return Condition([self._difference(other)])
+
+    def __gt__(self, other: Any) -> Condition:
+        """Mask condition."""
+        return Condition([self._difference(other) - 1])
+
+    def __le__(self, other: Any) -> Condition:
+        """Mask condition."""
+        return Condition([-self._difference(other)])
+
+    def __lt__(self, other: Any) -> Condition:
+        """Mask condition."""
+        return Condition([-self._difference(other) - 1])
+
+    def __eq__(self, other: object) -> Any:
+        """Mask condition (two inequalities)."""
+        if other is None:
+            return False
+        d = self._difference(other)
+        return Condition([d, -d])
+
+    def __ne__(self, other: object) -> Any:
+        """Only decidable with integers: the loop is unrolled."""
+        if other is None:
+            return True
+        d = self._difference(other)
+        return Condition([d, -d], negated=True)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- where Python wants an integer --------------------------------------------------------------------------------
+    def _integer(self, what: str) -> int:
+        if self.affine.is_const and math.prod(self.shape) == 1:
+            return self.affine.const
+        if self.affine.axes() or not self.affine.loops():
+            raise NKIError(
+                "err_control_flow_condition_depending_on_arange",
+                f"{what} of an nl.arange expression is needed while tracing",
+                line=current().line(),
+            )
+        raise NeedsInteger(list(self.affine.loops()), f"{what} of a loop index")
+
+    def __index__(self) -> int:
+        """The integer, if it is one; otherwise the loop is unrolled."""
+        return self._integer("the integer value")
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        """The value as a float; unrolls the loop."""
+        return float(self._integer("the value"))
+
+    def __bool__(self) -> bool:
+        """Truth value; unrolls the loop."""
+        return bool(self._integer("the truth value"))
+
+    def __truediv__(self, other: Any) -> Any:
+        """True division needs the value."""
+        return self._integer("the value") / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        """True division needs the value."""
+        return other / self._integer("the value")
+
+    def __rfloordiv__(self, other: Any) -> int:
+        """Division by an index needs the value."""
+        return int(other // self._integer("the value"))
+
+    def __rmod__(self, other: Any) -> int:
+        """Remainder by an index needs the value."""
+        return int(other % self._integer("the value"))
+
+    def __pow__(self, other: Any) -> Any:
+        """Powers need the value."""
+        return self._integer("the value") ** other
+
+    def __rpow__(self, other: Any) -> Any:
+        """Powers need the value."""
+        return other ** self._integer("the value")
+
+    def __and__(self, other: Any) -> Any:
+        """Bit operations need the value."""
+        return self._integer("the value") & int(other)
+
+    def __lshift__(self, other: Any) -> IndexExpr:
+        """A shift by a constant is a product."""
+        return self * (1 << int(other))
+
+    def __rshift__(self, other: Any) -> IndexExpr:
+        """A shift by a constant is a quotient."""
+        return self // (1 << int(other))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Refused."""
+        raise NKIError("err_cannot_assign_to_index", "an index expression cannot be assigned to", line=current().line())
+
+
+class Condition:
+    """A conjunction of ``expression >= 0``."""
+
+    __slots__ = ("parts", "negated")
+
+    def __init__(self, parts: list[IndexExpr], negated: bool = False) -> None:
+        """`negated` conditions (from ``!=``) can be decided with integers only."""
+        self.parts = parts
+        self.negated = negated
+
+    def __and__(self, other: Any) -> Condition:
+        """Conjunction."""
+        if other is True or other is None:
+            return self
+        if not isinstance(other, Condition) or other.negated or self.negated:
+            raise NKIError(
+                "err_unsupported_expression_in_mask", "only affine comparisons can be joined", line=current().line()
+            )
+        return Condition([*self.parts, *other.parts])
+
+    __rand__ = __and__
+    __mul__ = __and__
+
+    def _unsupported(self, what: str) -> Any:
+        raise NKIError("err_unsupported_expression_in_mask", f"{what} is not supported in a mask", line=current().line())
+
+    def __or__(self, other: Any) -> Condition:
+        """Disjunctions are not masks."""
+        return self._unsupported("| of comparisons")
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Condition:
+        """The negation of a single comparison; others are not masks."""
+        if len(self.parts) == 1 and not self.negated:
+            return Condition([-self.parts[0] - 1])
+        return self._unsupported("~ of a conjunction")
+
+    def __bool__(self) -> bool:
+        """Truth value while tracing: known from the bounds, or by unrolling the loops."""
+        results = []
+        for part in self.parts:
+            low, high = part.bounds()
+            results.append(True if low >= 0 else False if high < 0 else None)
+        if False in results:
+            return self.negated
+        if None not in results:
+            return not self.negated
+        loops: list[LoopVar] = []
+        for part, result in zip(self.parts, results, strict=True):
+            if result is None:
+                if part.affine.axes():
+                    raise NKIError(
+                        "err_control_flow_condition_depending_on_arange",
+                        "an if statement depends on nl.arange",
+                        line=current().line(),
+                    )
+                loops += part.affine.loops()
+        kinds = {current().kind_of(v) for v in loops}
+        if LoopKind.AFFINE in kinds or LoopKind.SPMD in kinds:
+            names = ", ".join(sorted({v.name for v in loops}))
+            raise NKIError(
+                "err_dynamic_control_flow_not_supported",
+                f"an if statement depends on the loop index {names} of a loop that is not unrolled",
+                line=current().line(),
+                remedy="use nl.static_range or Python's range for that loop, or a mask",
+            )
+        raise NeedsInteger(loops, "an if statement depends on a loop index")
+
+
+def as_integer(value: Any) -> int | None:
+    """The Python int of an integer-like value, or None."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None
+
+
+def arange(*args: int) -> IndexExpr:
+    """``nl.arange(stop)`` or ``nl.arange(start, stop, step)``: a one-axis index."""
+    start, stop, step = 0, 0, 1
+    values = [v.__index__() for v in args]
+    if len(values) == 1:
+        stop = values[0]
+    elif len(values) == 2:
+        start, stop = values
+    else:
+        start, stop, step = values
+    n = len(range(start, stop, step))
+    if n == 0:
+        raise NKIError("empty_index", f"nl.arange{tuple(values)} is empty", line=current().line())
+    return IndexExpr(Affine(start, {0: step} if n > 1 else {}), (n,))
+
+
+class MGrid:
+    """``nl.mgrid[0:128, 0:512]``: unpacks into index arrays; ``.p`` is the first, ``.x``, ``.y``, ``.z`` the next."""
+
+    def __init__(self, parts: tuple[IndexExpr, ...]) -> None:
+        """One index array per axis, all of the grid's dimensionality."""
+        self.parts = parts
+
+    def __iter__(self) -> Any:
+        """Unpack."""
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        """Number of axes."""
+        return len(self.parts)
+
+    def __getitem__(self, k: int) -> IndexExpr:
+        """The index array of one axis."""
+        return self.parts[k]
+
+    def __getattr__(self, name: str) -> IndexExpr:
+        """`p`, `x`, `y`, `z`: the axes from the last free one inward, as the documentation names them."""
+        order = {"p": 0, "x": 1, "y": 2, "z": 3, "w": 4}
+        if name in order and order[name] < len(self.parts):
+            return self.parts[order[name]]
+        raise AttributeError(name)
+
+
+class MGridMaker:
+    """The object `nl.mgrid`."""
+
+    def __getitem__(self, key: Any) -> MGrid:
+        """Slices with constant bounds, one per axis."""
+        keys = key if isinstance(key, tuple) else (key,)
+        parts = []
+        for k, s in enumerate(keys):
+            if not isinstance(s, slice):
+                raise NKIError("unsupported_index_expression", "nl.mgrid takes slices", line=current().line())
+            base = arange(s.start or 0, s.stop, s.step or 1)
+            expander = tuple(slice(None) if j == k else None for j in range(len(keys)))
+            parts.append(base[expander])
+        return MGrid(tuple(parts))
+
+
+mgrid = MGridMaker()
+
+
+class DynamicSlice:
+    """``nl.ds(start, size)``: `size` consecutive elements from `start`, which may be a loop expression."""
+
+    __slots__ = ("start", "size")
+
+    def __init__(self, start: Any, size: int) -> None:
+        """See the class."""
+        self.start = start
+        self.size = int(size)

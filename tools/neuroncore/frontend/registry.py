@@ -1,0 +1,120 @@
+"""The catalogue of NKI's API as this simulator implements it: the source of signature cards and of "did you mean"."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import UnknownApiError
+from .session import current
+
+
+@dataclasses.dataclass(frozen=True)
+class ApiEntry:
+    """One API function.
+
+    Attributes:
+        name: canonical name, ``nl.load`` or ``nisa.activation``.
+        dialect: ``neuronxcc.nki`` or ``nki``.
+        engine: which engine runs it.
+        cost: documented cost in engine cycles, N elements per partition; empty where none is documented.
+        function: the implementation, whose signature and docstring are the card.
+    """
+
+    name: str
+    dialect: str
+    engine: str
+    cost: str
+    function: Callable[..., Any]
+
+    @property
+    def signature(self) -> str:
+        """``nisa.activation(op, data, *, bias=None, ...)`` without annotations."""
+        parameters = [
+            p.replace(annotation=inspect.Parameter.empty) for p in inspect.signature(self.function).parameters.values()
+        ]
+        return f"{self.name}{inspect.Signature(parameters)}"
+
+    def card(self) -> str:
+        """Signature, what it does and its limits, engine and cost, in a few lines."""
+        doc = inspect.getdoc(self.function) or ""
+        cost = f"; cost {self.cost}" if self.cost else ""
+        return f"{self.signature}\n    {doc.replace(chr(10), chr(10) + '    ')}\n    [{self.engine}{cost}]"
+
+
+CATALOGUE: dict[tuple[str, str], ApiEntry] = {}
+"""Every API by (dialect, name)."""
+
+
+def api(name: str, *, engine: str, cost: str = "", dialect: str = "neuronxcc.nki") -> Callable[[Any], Any]:
+    """Register an API implementation under its canonical name."""
+
+    def register(function: Any) -> Any:
+        CATALOGUE[dialect, name] = ApiEntry(name, dialect, engine, cost, function)
+        return function
+
+    return register
+
+
+def entries(dialect: str) -> list[ApiEntry]:
+    """All APIs of a dialect, by name."""
+    return sorted((e for (d, _), e in CATALOGUE.items() if d == dialect), key=lambda e: e.name)
+
+
+def lookup(name: str, dialect: str = "neuronxcc.nki") -> ApiEntry:
+    """The entry of an API, also by its short name (``activation``) or full path.
+
+    Raises:
+        UnknownApiError: with the nearest real names.
+    """
+    short = name.replace("neuronxcc.nki.", "").replace("nki.", "").replace("language.", "nl.").replace("isa.", "nisa.")
+    short = short.replace("nnisa.", "nisa.")
+    for candidate in (short, f"nisa.{short}", f"nl.{short}"):
+        if (dialect, candidate) in CATALOGUE:
+            return CATALOGUE[dialect, candidate]
+    raise UnknownApiError("unknown_api", f"NKI has no `{name}`", remedy=nearest(name, dialect))
+
+
+def nearest(name: str, dialect: str) -> str:
+    """ "did you mean ...", from the catalogue."""
+    names = [n for d, n in CATALOGUE if d == dialect]
+    leaf = name.rsplit(".", 1)[-1]
+    by_leaf = {n.rsplit(".", 1)[-1]: n for n in names}
+    close = [by_leaf[m] for m in difflib.get_close_matches(leaf, list(by_leaf), n=4, cutoff=0.5)]
+    return f"did you mean {', '.join(close)}?" if close else "see the API list"
+
+
+class ApiModule(types.ModuleType):
+    """A stand-in for one of NKI's modules; unknown names fail with the nearest real ones."""
+
+    def __init__(self, name: str, dialect: str, contents: dict[str, Any]) -> None:
+        """`contents` become the module's attributes."""
+        super().__init__(name)
+        self.__dict__["_dialect"] = dialect
+        self.__dict__["__path__"] = []
+        self.__dict__.update(contents)
+
+    def __getattr__(self, attribute: str) -> Any:
+        """Only reached for names that do not exist."""
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        name = f"{self.__name__}.{attribute}"
+        line = 0
+        try:
+            line = current().line()
+        except Exception:  # noqa: BLE001 - outside a kernel there is no line to give
+            line = 0
+        raise UnknownApiError("unknown_api", f"NKI has no `{name}`", line=line, remedy=nearest(name, self._dialect))
+
+    def __setattr__(self, attribute: str, value: Any) -> None:
+        """Refused: kernels must not patch NKI; the import system may bind submodules."""
+        if attribute.startswith("__"):
+            super().__setattr__(attribute, value)
+            return
+        if attribute in self.__dict__ and self.__dict__[attribute] is value:
+            return
+        raise UnknownApiError("module_is_read_only", f"`{self.__name__}.{attribute}` cannot be assigned")

@@ -1,0 +1,141 @@
+"""What the kernel's text tells that running it does not: names of results, and variables carried around a loop."""
+
+from __future__ import annotations
+
+import ast
+from types import CodeType, FrameType
+
+KERNEL_FILE = "<kernel>"
+"""File name under which kernel source is compiled; frames of kernels are recognised by it."""
+
+
+class SourceMap:
+    """Facts about a kernel's syntax tree, looked up by frame."""
+
+    no_code: CodeType = compile("", "<none>", "exec")
+
+    def __init__(self, tree: ast.Module) -> None:
+        """Walk the tree once."""
+        self._assigned: dict[tuple[int, int, int, int], str] = {}
+        self._positions: dict[CodeType, list[tuple[int | None, int | None, int | None, int | None]]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                self._note(node.targets[0], node.value)
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                self._note(node.target, node.value)
+
+    def _note(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            key = (value.lineno, value.end_lineno or 0, value.col_offset, value.end_col_offset or 0)
+            self._assigned[key] = target.id
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for t, v in zip(target.elts, value.elts, strict=True):
+                self._note(t, v)
+
+    def assigned_name(self, frame: FrameType) -> str | None:
+        """The variable that the expression now being evaluated in `frame` is assigned to."""
+        positions = self._positions.get(frame.f_code)
+        if positions is None:
+            positions = self._positions[frame.f_code] = [
+                (line, end_line, column, end_column)
+                for line, end_line, column, end_column in frame.f_code.co_positions()
+            ]
+        where = positions[frame.f_lasti // 2]
+        return self._assigned.get(where)  # type: ignore[arg-type]
+
+
+LOOP_HOOK = "__nki_loop__"
+"""Name under which a kernel's globals hold `loops.enter`."""
+
+
+class LoopHooks(ast.NodeTransformer):
+    """Hand every ``for`` statement's iterable to the tracer, with its variable's name and the names it carries.
+
+    ``for i in ITER`` becomes ``for i in __nki_loop__(ITER, "i", ("acc",))``. Only statements are changed: a range in a
+    comprehension or in ``list(...)`` yields plain integers.
+    """
+
+    def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802 - the visitor's naming
+        """Wrap the iterable."""
+        carried = carried_names(node)
+        self.generic_visit(node)
+        target = node.target.id if isinstance(node.target, ast.Name) else "i"
+        hook = ast.Call(
+            func=ast.Name(LOOP_HOOK, ast.Load()),
+            args=[
+                node.iter,
+                ast.Constant(target),
+                ast.Tuple([ast.Constant(name) for name in sorted(carried)], ast.Load()),
+            ],
+            keywords=[],
+        )
+        ast.copy_location(hook, node.iter)
+        for child in (hook.func, *hook.args[1:], *hook.args[2].elts):  # type: ignore[attr-defined]
+            ast.copy_location(child, node.iter)
+        node.iter = hook
+        return node
+
+
+def carried_names(loop: ast.For) -> frozenset[str]:
+    """Names whose value one iteration of a loop's body hands to the next."""
+    live_in: set[str] = set()
+    assigned: set[str] = set()
+
+    def reads(node: ast.AST, written: set[str]) -> None:
+        for child in ast.walk(node):
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load) and child.id not in written:
+                live_in.add(child.id)
+
+    def writes(target: ast.expr) -> set[str]:
+        return {n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    def visit(body: list[ast.stmt], written: set[str]) -> set[str]:
+        for statement in body:
+            if isinstance(statement, ast.Assign):
+                reads(statement.value, written)
+                for target in statement.targets:
+                    reads(target, written)
+                    names = writes(target)
+                    assigned.update(names)
+                    written = written | names
+            elif isinstance(statement, ast.AugAssign):
+                reads(statement.value, written)
+                if isinstance(statement.target, ast.Name):
+                    if statement.target.id not in written:
+                        live_in.add(statement.target.id)
+                    assigned.add(statement.target.id)
+                else:
+                    reads(statement.target, written)
+            elif isinstance(statement, ast.AnnAssign):
+                if statement.value is not None:
+                    reads(statement.value, written)
+                    names = writes(statement.target)
+                    assigned.update(names)
+                    written = written | names
+            elif isinstance(statement, ast.For):
+                reads(statement.iter, written)
+                names = writes(statement.target)
+                assigned.update(names)
+                visit(statement.body, written | names)
+                visit(statement.orelse, written)
+            elif isinstance(statement, ast.If):
+                reads(statement.test, written)
+                left = visit(statement.body, written)
+                right = visit(statement.orelse, written)
+                written = written | (left & right)
+            elif isinstance(statement, ast.With | ast.While | ast.Try):
+                for field in ("test", "items"):
+                    value = getattr(statement, field, None)
+                    for item in value if isinstance(value, list) else [value] if value is not None else []:
+                        reads(item, written)
+                visit(statement.body, written)
+            elif isinstance(statement, ast.FunctionDef):
+                names = {statement.name}
+                assigned.update(names)
+                written = written | names
+            else:
+                reads(statement, written)
+        return written
+
+    visit(loop.body, writes(loop.target))
+    return frozenset(live_in & assigned)

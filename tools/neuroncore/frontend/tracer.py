@@ -1,0 +1,401 @@
+"""From source text to `ir.Kernel`: compile the text, run the kernel's body once on symbolic tensors, check the result."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import inspect
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import as_dtype
+from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitError
+from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
+from .arch import Architecture, architecture
+from . import emit, loops
+from .index import IndexExpr
+from .modules import neuron_modules
+from .session import Assumptions, Limits, NeedsInteger, Retrace, Session, activate
+from .source import KERNEL_FILE, LOOP_HOOK, LoopHooks, SourceMap
+from .tile import Tile
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """Shape and element type of a kernel argument, for tracing without data."""
+
+    shape: tuple[int, ...]
+    dtype: Any = np.float32
+
+
+@dataclasses.dataclass
+class JitFunction:
+    """What ``@nki.jit`` makes of a function: a kernel that can be launched with a grid."""
+
+    function: Callable[..., Any]
+    grid: tuple[int, ...] = ()
+
+    def __getitem__(self, grid: Any) -> JitFunction:
+        """``kernel[n, m]``."""
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+        return JitFunction(self.function, tuple(int(n) for n in sizes))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A kernel called from a kernel runs inline."""
+        if self.grid:
+            raise NKIError("err_nested_kernel_with_spmd_grid", "a kernel is launched with a grid inside a kernel")
+        return self.function(*args, **kwargs)
+
+    @property
+    def __name__(self) -> str:  # noqa: A003 - Python's name
+        """The function's name."""
+        return self.function.__name__
+
+
+def jit(function: Any = None, **_: Any) -> Any:
+    """``@nki.jit``, with or without arguments."""
+    if function is None:
+        return jit
+    return JitFunction(function)
+
+
+_SAFE_BUILTINS = (
+    "abs all any bool bytes callable chr complex dict divmod enumerate filter float format frozenset getattr hasattr "
+    "hash int isinstance issubclass iter len list map max min next object ord pow print range repr reversed round set slice "
+    "sorted str sum tuple type zip ArithmeticError AssertionError AttributeError Exception IndexError KeyError "
+    "NotImplementedError RuntimeError StopIteration TypeError ValueError ZeroDivisionError True False None NotImplemented "
+    "property staticmethod classmethod super __build_class__ Ellipsis"
+).split()
+
+
+def _quiet_print(*_: Any, **__: Any) -> None:
+    """Kernels may print while tracing; nobody reads it."""
+
+
+def kernel_builtins(modules: dict[str, types.ModuleType]) -> dict[str, Any]:
+    """The builtins a kernel sees: no files, no processes, and imports of NKI, NumPy and a few pure modules only."""
+    allowed = {"numpy", "math", "functools", "itertools", "typing", "dataclasses", "collections", "operator", "enum"}
+
+    def importer(name: str, globals_: Any = None, locals_: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if name in modules:
+            root = name.split(".", 1)[0]
+            return modules[name] if fromlist else modules[root]
+        if name == "__future__" or name.split(".", 1)[0] in allowed:
+            return builtins.__import__(name, globals_, locals_, fromlist, level)
+        if name.split(".", 1)[0] in ("neuronxcc", "nki"):
+            raise NKIError(
+                "unknown_api", f"NKI has no module `{name}`",
+                remedy=f"use {', '.join(m for m in sorted(modules) if '.' in m)}",
+            )  # fmt: skip
+        raise NKIError("forbidden_import", f"a kernel cannot import `{name}`", remedy="use NKI, NumPy constants and math only")
+
+    table = {name: getattr(builtins, name) for name in _SAFE_BUILTINS if hasattr(builtins, name)}
+    table["print"] = _quiet_print
+    table["__import__"] = importer
+    table["__name__"] = "builtins"
+    return table
+
+
+def detect_dialect(tree: ast.Module) -> str:
+    """``neuronxcc.nki`` or ``nki``, from the imports.
+
+    Raises:
+        KernelSyntaxError: if the text imports neither.
+    """
+    found = set()
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            if name == "neuronxcc" or name.startswith("neuronxcc."):
+                found.add("neuronxcc.nki")
+            elif name == "nki" or name.startswith("nki."):
+                found.add("nki")
+    if "neuronxcc.nki" in found:
+        return "neuronxcc.nki"
+    if "nki" in found:
+        return "nki"
+    raise KernelSyntaxError(
+        "no_nki_import", "the source imports neither neuronxcc.nki nor nki",
+        remedy="import neuronxcc.nki as nki, and neuronxcc.nki.language as nl",
+    )  # fmt: skip
+
+
+def parse(source: str, limits: Limits) -> ast.Module:
+    """Parse kernel source.
+
+    Raises:
+        KernelSyntaxError: for text that is too long, not Python, or nested too deeply.
+    """
+    if len(source) > limits.source_bytes:
+        raise KernelSyntaxError(
+            "source_too_long", f"the source has {len(source):,} characters, the limit is {limits.source_bytes:,}"
+        )
+    try:
+        return ast.parse(source, KERNEL_FILE)
+    except SyntaxError as error:
+        raise KernelSyntaxError("syntax_error", error.msg or "invalid syntax", line=error.lineno or 0) from None
+    except ValueError as error:
+        raise KernelSyntaxError("syntax_error", str(error)) from None
+    except (RecursionError, MemoryError):
+        raise KernelSyntaxError("syntax_error", "the source is nested too deeply") from None
+
+
+def _line_of(error: BaseException) -> int:
+    line = 0
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == KERNEL_FILE:
+            line = frame.lineno or line
+    return line
+
+
+@contextmanager
+def _active(session: Session, modules: dict[str, types.ModuleType]) -> Iterator[None]:
+    """Make the session current and NKI's stand-ins importable; put everything back."""
+    previous = activate(session)
+    saved = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name, module in saved.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module
+        activate(previous)
+
+
+_lock = threading.RLock()
+
+
+def trace(
+    source: str,
+    args: Sequence[Any],
+    *,
+    target: str = "trn1",
+    entry: str | None = None,
+    grid: tuple[int, ...] | None = None,
+    limits: Limits | None = None,
+) -> Kernel:
+    """Trace a kernel to IR.
+
+    Args:
+        source: text of a Python module that defines a function decorated with ``@nki.jit``.
+        args: its arguments: arrays or `ArraySpec`s for tensors, numbers (or anything else) as they are.
+        target: ``trn1`` or ``trn2``; its limits are checked.
+        entry: name of the kernel function; by default the last one decorated.
+        grid: launch grid, if the kernel is written for one.
+        limits: budget of the trace.
+
+    Raises:
+        NKIError: for everything that the compiler would refuse, and for exceeded budgets; never anything else.
+    """
+    limits = limits or Limits()
+    with _lock:
+        return _Tracing(source, args, architecture(target), entry, grid, limits).run()
+
+
+class _Tracing:
+    """One call of `trace`: attempts until the assumptions hold."""
+
+    def __init__(
+        self, source: str, args: Sequence[Any], machine: Architecture, entry: str | None, grid: tuple[int, ...] | None, limits: Limits
+    ) -> None:
+        self.source = source
+        self.args = args
+        self.machine = machine
+        self.limits = limits
+        self.entry = entry
+        self.grid = grid
+        tree = parse(source, limits)
+        self.dialect = detect_dialect(tree)
+        self.source_map = SourceMap(tree)
+        try:
+            hooked = ast.fix_missing_locations(LoopHooks().visit(tree))
+            self.code = compile(hooked, KERNEL_FILE, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise KernelSyntaxError("syntax_error", str(error), line=getattr(error, "lineno", 0) or 0) from None
+        except (RecursionError, MemoryError):
+            raise KernelSyntaxError("syntax_error", "the source is nested too deeply") from None
+
+    def run(self) -> Kernel:
+        """Attempt until done."""
+        assumptions = Assumptions()
+        deadline = time.monotonic() + self.limits.seconds
+        self.modules = neuron_modules(self.dialect)
+        # Every attempt runs the same code objects, so that sites found in one hold in the next.
+        function = None
+        for _ in range(1000):
+            session = Session(self.machine, self.source_map, assumptions, self.limits, deadline)
+            with _active(session, self.modules):
+                if function is None:
+                    function = self._load(session)
+                try:
+                    kernel = self._attempt(session, function)
+                except Retrace:
+                    continue
+                except NeedsInteger as need:
+                    self._unroll(session, need)
+                    continue
+                except NKIError:
+                    raise
+                except RecursionError as error:
+                    raise TraceLimitError("recursion_limit", "the kernel recurses too deeply", line=_line_of(error)) from None
+                except MemoryError as error:
+                    raise TraceLimitError("out_of_memory", "tracing ran out of memory", line=_line_of(error)) from None
+                except Exception as error:  # noqa: BLE001 - whatever the kernel's own Python raises is its author's to read
+                    if self._unroll_everything(session):
+                        continue
+                    raise self._host_error(error) from None
+            if session.left_early - assumptions.unrolled:
+                assumptions.unrolled |= session.left_early
+                continue
+            return kernel
+        raise TraceLimitError("trace_timeout", "tracing does not settle")
+
+    def _load(self, session: Session) -> JitFunction:
+        namespace: dict[str, Any] = {
+            "__builtins__": kernel_builtins(self.modules),
+            "__name__": "kernel",
+            LOOP_HOOK: loops.enter,
+        }
+        try:
+            exec(self.code, namespace)  # noqa: S102 - the caller gates and confines
+        except NKIError as error:
+            if not error.line:
+                error.line = _line_of(error)
+            raise
+        except (Exception, RecursionError) as error:  # noqa: BLE001 - see `run`
+            raise self._host_error(error) from None
+        kernels = {n: v for n, v in namespace.items() if isinstance(v, JitFunction)}
+        if self.entry is not None:
+            if self.entry not in kernels:
+                raise KernelSyntaxError("no_kernel", f"the source has no @nki.jit function `{self.entry}`")
+            chosen = kernels[self.entry]
+        elif kernels:
+            chosen = list(kernels.values())[-1]
+        else:
+            raise KernelSyntaxError(
+                "no_kernel", "the source has no function decorated with @nki.jit", remedy="decorate the kernel with @nki.jit"
+            )
+        self.namespace = namespace
+        return chosen
+
+    def _attempt(self, session: Session, kernel: JitFunction) -> Kernel:
+        function = kernel.function
+        params, values, scalars, names = self._bind(session, function)
+        grid = self.grid if self.grid is not None else kernel.grid
+        opened = []
+        for k, n in enumerate(grid):
+            var = LoopVar(session.unique(f"program_{k}"), int(n))
+            loop = Loop(var, LoopKind.SPMD)
+            session.open_loop(loop, None)
+            opened.append(loop)
+            session.grid = (*session.grid, (IndexExpr(Affine.of(var)) if n > 1 else 0, int(n)))
+        returned = function(*values)
+        for loop in reversed(opened):
+            session.close_loop(loop)
+        outputs = self._outputs(session, returned, params)
+        emit.check_output_dependencies(session.top)
+        return Kernel(
+            name=function.__name__, dialect=self.dialect, params=params, outputs=outputs, body=session.top,
+            source=self.source, target=self.machine.name, scalars=scalars, signature=names,
+        )  # fmt: skip
+
+    def _bind(self, session: Session, function: Any) -> tuple[list[Tensor], list[Any], dict[str, Any], list[str]]:
+        try:
+            signature = inspect.signature(function)
+            bound = signature.bind(*self.args)
+        except TypeError as error:
+            line = function.__code__.co_firstlineno
+            raise KernelSyntaxError(
+                "wrong_arguments", f"the kernel takes {signature}, but {len(self.args)} arguments are given: {error}", line=line
+            ) from None
+        bound.apply_defaults()
+        params: list[Tensor] = []
+        scalars: dict[str, Any] = {}
+        values: list[Any] = []
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            many = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
+            for k, item in enumerate(many):
+                label = name if len(many) == 1 else f"{name}_{k}"
+                annotation = str(signature.parameters[name].annotation)
+                if _is_tensor(item):
+                    tensor = Tensor(
+                        session.unique(label), tuple(int(n) for n in item.shape), as_dtype(item.dtype), Buffer.HBM,
+                        kind=TensorKind.INPUT, mutable="mutable_tensor" in annotation,
+                    )  # fmt: skip
+                    params.append(tensor)
+                    values.append(Tile(tensor.whole()))
+                else:
+                    scalars[label] = item
+                    values.append(item)
+        return params, values, scalars, list(bound.arguments)
+
+    def _outputs(self, session: Session, returned: Any, params: list[Tensor]) -> list[Tensor]:
+        values = list(returned) if isinstance(returned, tuple | list) else [] if returned is None else [returned]
+        outputs = []
+        for value in values:
+            if not isinstance(value, Tile):
+                raise NKIError("invalid_return", f"a kernel returns tensors, not {type(value).__name__}")
+            tensor = value.access.tensor
+            if tensor.buffer.on_chip:
+                raise NKIError(
+                    "err_unsupported_memory", f"the kernel returns `{tensor.name}`, which is in {tensor.buffer}",
+                    remedy="store it into an nl.ndarray(..., buffer=nl.shared_hbm) and return that",
+                )  # fmt: skip
+            if value.access != tensor.whole():
+                raise NKIError("invalid_return", f"the kernel returns a part of `{tensor.name}`", remedy="return the whole tensor")
+            if tensor.storage not in session.written:
+                raise NKIError(
+                    "err_tensor_output_not_written_to", f"output `{tensor.name}` is never written", line=tensor.line
+                )
+            outputs.append(tensor)
+        mutable = [t for t in params if t.mutable and t in session.written]
+        for tensor in mutable:
+            if tensor not in [t.storage for t in outputs]:
+                raise NKIError("err_mutable_parameter_not_returned", f"mutable parameter `{tensor.name}` is written, not returned")
+        if not outputs:
+            raise NKIError(
+                "invalid_return", "the kernel returns nothing",
+                remedy="create the output with nl.ndarray(..., buffer=nl.shared_hbm), store into it and return it",
+            )  # fmt: skip
+        return outputs
+
+    def _unroll(self, session: Session, need: NeedsInteger) -> None:
+        sites = [session.sites.get(v) for v in need.loops]
+        known = {s for s in sites if s is not None} - session.assumptions.unrolled
+        if not known:
+            raise NKIError("err_dynamic_control_flow_not_supported", f"{need.why}; it cannot be unrolled", line=_line_of(need))
+        session.assumptions.unrolled |= known
+
+    def _unroll_everything(self, session: Session) -> bool:
+        """The kernel's Python failed with symbolic loops about; give it integers before blaming it."""
+        sites = {s for v, s in session.sites.items() if s is not None and session.kinds[v] is LoopKind.RANGE}
+        fresh = sites - session.assumptions.unrolled
+        session.assumptions.unrolled |= fresh
+        return bool(fresh)
+
+    def _host_error(self, error: BaseException) -> KernelHostError:
+        text = str(error) or type(error).__name__
+        kind = type(error).__name__
+        message = f"assertion failed: {text}" if isinstance(error, AssertionError) and str(error) else f"{kind}: {text}"
+        return KernelHostError("python_error", message, line=_line_of(error), remedy="fix the Python of the kernel")
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, ArraySpec) or isinstance(value, np.ndarray) and value.ndim > 0
