@@ -67,7 +67,10 @@ def as_dtype(value: Any, line: int = 0) -> Dtype:
     if dtype.kind in "iu" and dtype.itemsize <= 4 or is_float(dtype) and dtype.itemsize <= 4:
         return dtype
     raise NKIError(
-        "unsupported_dtype", f"NKI has no element type {dtype}", line=line, remedy="use float32, bfloat16 or int32"
+        "unsupported_dtype",
+        f"NKI has no element type {dtype}",
+        line=line,
+        remedy="use float32, bfloat16 or int32",
     )
 
 

@@ -8,7 +8,8 @@ execution models (time and counters), the rewrites and their printer (new kernel
 * An `Instr` is one NKI API call, named by its canonical API name (``nl.load``, ``nisa.activation``). Lowering to
   hardware instructions is the compiler model's work, so that the printer gives back what the author wrote.
 * Operands are `Access`es: a tensor and, for every one of its dimensions, an affine expression over loop variables
-  and the *axes of the tile* (axis ``k`` runs over ``0 .. shape[k]-1``). ``t[i, 128*k + arange(128)[:, None], arange(512)[None, :]]``
+  and the *axes of the tile* (axis ``k`` runs over ``0 .. shape[k]-1``). In
+  ``t[i, 128*k + arange(128)[:, None], arange(512)[None, :]]`` the access
   has shape (128, 512) and index ``(i, 128*k + axis0, axis1)``. An axis that appears in no dimension is a broadcast.
 * Tensors carry their own scope: the loop in whose body they are created, afresh in each iteration.
 """
@@ -190,8 +191,19 @@ class Tensor:
     """
 
     __slots__ = (
-        "name", "shape", "dtype", "buffer", "par_dim", "kind", "scope", "value", "view_of", "declared", "mutable", "line",
-    )  # fmt: skip
+        "name",
+        "shape",
+        "dtype",
+        "buffer",
+        "par_dim",
+        "kind",
+        "scope",
+        "value",
+        "view_of",
+        "declared",
+        "mutable",
+        "line",
+    )
 
     def __init__(
         self,
@@ -247,7 +259,9 @@ class Tensor:
 
     def whole(self) -> Access:
         """The access to all of it: one tile axis per dimension; an axis of extent 1 appears in no index."""
-        return Access(self, tuple(Affine.of(k) if n > 1 else Affine(0) for k, n in enumerate(self.shape)), self.shape)
+        return Access(
+            self, tuple(Affine.of(k) if n > 1 else Affine(0) for k, n in enumerate(self.shape)), self.shape
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -553,11 +567,19 @@ def clone(kernel: Kernel) -> Kernel:
     def copy_tensor(t: Tensor) -> Tensor:
         if t not in tensor_map:
             tensor_map[t] = Tensor(
-                t.name, t.shape, t.dtype, t.buffer, par_dim=t.par_dim, kind=t.kind,
-                scope=loop_map.get(t.scope) if t.scope is not None else None, value=t.value,
+                t.name,
+                t.shape,
+                t.dtype,
+                t.buffer,
+                par_dim=t.par_dim,
+                kind=t.kind,
+                scope=loop_map.get(t.scope) if t.scope is not None else None,
+                value=t.value,
                 view_of=copy_tensor(t.view_of) if t.view_of is not None else None,
-                declared=t.declared, mutable=t.mutable, line=t.line,
-            )  # fmt: skip
+                declared=t.declared,
+                mutable=t.mutable,
+                line=t.line,
+            )
         return tensor_map[t]
 
     def copy_access(a: Access) -> Access:
@@ -636,7 +658,8 @@ def fingerprint(kernel: Kernel) -> tuple[Any, ...]:
     def affine_key(e: Affine) -> Any:
         return e.const, tuple(
             sorted(
-                (("axis", s) if isinstance(s, int) else ("loop", loop_numbers[s]), c) for s, c in e.terms.items()
+                (("axis", s) if isinstance(s, int) else ("loop", loop_numbers[s]), c)
+                for s, c in e.terms.items()
             )
         )
 

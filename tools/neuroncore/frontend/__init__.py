@@ -4,7 +4,19 @@ Read `tracer` (driver), `session` (state of one attempt), `tile` and `index` (wh
 `emit` (instructions), `language` and `isa` (NKI's API), `loops`.
 """
 
+from . import isa, language
+from .registry import ApiEntry, entries, lookup
 from .session import Limits
-from .tracer import ArraySpec, trace
+from .tracer import ArraySpec, detect_dialect, trace
 
-__all__ = ["ArraySpec", "Limits", "trace"]
+__all__ = [
+    "ApiEntry",
+    "ArraySpec",
+    "Limits",
+    "detect_dialect",
+    "entries",
+    "isa",
+    "language",
+    "lookup",
+    "trace",
+]

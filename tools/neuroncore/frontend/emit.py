@@ -35,9 +35,10 @@ def scalar_operand(value: Any, name: str, op: str) -> Operand:
     if isinstance(value, np.ndarray) and value.size == 1:
         return scalar_operand(value.reshape(())[()], name, op)
     raise NKIError(
-        "invalid_operand", f"operand '{name}' of '{op}' is {type(value).__name__}, expected a tile or a number",
+        "invalid_operand",
+        f"operand '{name}' of '{op}' is {type(value).__name__}, expected a tile or a number",
         line=current().line(),
-    )  # fmt: skip
+    )
 
 
 def result(
@@ -107,12 +108,15 @@ def check_writable(session: Session, access: Access) -> None:
     tensor = access.tensor.storage
     if tensor.kind == "input" and not tensor.mutable or tensor.kind == "constant":
         raise NKIError(
-            "err_cannot_update_immutable_parameter", f"cannot write into {tensor.kind} tensor `{tensor.name}`",
+            "err_cannot_update_immutable_parameter",
+            f"cannot write into {tensor.kind} tensor `{tensor.name}`",
             line=session.line(),
-        )  # fmt: skip
+        )
 
 
-def destination(value: Tile, *, name: str = "dst", op: str, buffers: tuple[Buffer, ...] | None = None) -> Access:
+def destination(
+    value: Tile, *, name: str = "dst", op: str, buffers: tuple[Buffer, ...] | None = None
+) -> Access:
     """The access of a tile used as a destination: like an operand, but reading it is not implied."""
     return operand(value, name=name, op=op, buffers=buffers)
 
@@ -162,7 +166,9 @@ def _fit(source: Access, shape: tuple[int, ...], name: str) -> Access:
 def _align(source: Access, shape: tuple[int, ...]) -> Access | None:
     """`source` broadcast to `shape`, ignoring axes of extent 1 that one of them lacks."""
     old = source.shape
-    if len(old) <= len(shape) and all(o in (1, n) for o, n in zip(old, shape[len(shape) - len(old) :], strict=True)):
+    if len(old) <= len(shape) and all(
+        o in (1, n) for o, n in zip(old, shape[len(shape) - len(old) :], strict=True)
+    ):
         return broadcast_access(source, shape)
     kept_old = [k for k, n in enumerate(old) if n > 1]
     kept_new = [k for k, n in enumerate(shape) if n > 1]
@@ -222,7 +228,9 @@ def store(dst: Tile, value: Any, mask: Any = None) -> None:
     target = operand(dst, name="dst", op="store", buffers=HBM_BUFFERS)
     if not isinstance(value, Tile):
         raise NKIError(
-            "err_unsupported_memory", f"nl.store needs a tile in sbuf, got {type(value).__name__}", line=session.line()
+            "err_unsupported_memory",
+            f"nl.store needs a tile in sbuf, got {type(value).__name__}",
+            line=session.line(),
         )
     source = operand(value, name="value", op="store", buffers=ON_CHIP)
     shape = target.shape
@@ -266,7 +274,17 @@ def elementwise_operands(op: str, named: dict[str, Any]) -> tuple[dict[str, Oper
 
 
 COMPARISONS = frozenset(
-    ["equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor"]
+    [
+        "equal",
+        "not_equal",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+    ]
 )
 
 
@@ -287,7 +305,13 @@ def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tile:
     """``nl.exp(x)`` and its siblings."""
     op = f"nl.{name}"
     args, shape, own = elementwise_operands(op, {"x": x})
-    return result(op, shape=shape, dtype=as_dtype(dtype, current().line()) if dtype is not None else own, args=args, mask=mask)
+    return result(
+        op,
+        shape=shape,
+        dtype=as_dtype(dtype, current().line()) if dtype is not None else own,
+        args=args,
+        mask=mask,
+    )
 
 
 def update(name: str, tile: Tile, other: Any) -> Tile:
@@ -299,9 +323,10 @@ def update(name: str, tile: Tile, other: Any) -> Tile:
     access = destination(tile, op=f"{name} in place")
     if not access.tensor.buffer.on_chip:
         raise NKIError(
-            "err_unsupported_memory", f"in-place {name} on `{access.tensor.name}` in {access.tensor.buffer}",
+            "err_unsupported_memory",
+            f"in-place {name} on `{access.tensor.name}` in {access.tensor.buffer}",
             line=session.line(),
-        )  # fmt: skip
+        )
     check_writable(session, access)
     if name == "add" and isinstance(other, Tile) and access.tensor.buffer is Buffer.PSUM:
         instr = session.last_instr()
@@ -396,7 +421,9 @@ def _separates(dst: Access, loop: Loop, inner: tuple[Loop, ...], mask: tuple[Aff
 def _interleaves(e: Affine, loop: Loop, dst: Access, inner_vars: set[LoopVar]) -> bool:
     """Strided writes: the loop's step falls between the elements of the rest (``4*axis + i``)."""
     c = abs(e.coefficient(loop.var))
-    steps = [abs(k) for s, k in e.terms.items() if s is not loop.var and (isinstance(s, int) or s in inner_vars)]
+    steps = [
+        abs(k) for s, k in e.terms.items() if s is not loop.var and (isinstance(s, int) or s in inner_vars)
+    ]
     return bool(steps) and all(step >= c * loop.trips for step in steps if step > c) and min(steps) > c
 
 
@@ -408,6 +435,8 @@ def condition_parts(value: Any, ndim: int, what: str) -> tuple[Affine, ...]:
     """
     if not isinstance(value, Condition) or value.negated:
         raise NKIError(
-            "invalid_predicate", f"{what} must be an affine comparison, got {type(value).__name__}", line=current().line()
+            "invalid_predicate",
+            f"{what} must be an affine comparison, got {type(value).__name__}",
+            line=current().line(),
         )
     return mask_parts(value, ndim)

@@ -30,7 +30,9 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     out = []
     for x, y in zip(padded_a, padded_b, strict=True):
         if x != y and x != 1 and y != 1:
-            raise NKIError("shape_mismatch", f"shapes {list(a)} and {list(b)} do not broadcast", line=current().line())
+            raise NKIError(
+                "shape_mismatch", f"shapes {list(a)} and {list(b)} do not broadcast", line=current().line()
+            )
         out.append(max(x, y))
     return tuple(out)
 
@@ -118,7 +120,9 @@ class IndexExpr:
             return NotImplemented
         e = self.affine
         if value > 0 and all(c % value == 0 for c in e.terms.values()):
-            return IndexExpr(Affine(e.const // value, {s: c // value for s, c in e.terms.items()}), self.shape)
+            return IndexExpr(
+                Affine(e.const // value, {s: c // value for s, c in e.terms.items()}), self.shape
+            )
         low, high = self.bounds()
         if value > 0 and low // value == high // value:
             return IndexExpr(Affine(low // value), self.shape)
@@ -143,7 +147,9 @@ class IndexExpr:
             loops += other.affine.loops()
         if loops:
             raise NeedsInteger(loops, f"{what} is not affine")
-        raise NKIError("unsupported_index_expression", f"{what} is not affine in nl.arange", line=current().line())
+        raise NKIError(
+            "unsupported_index_expression", f"{what} is not affine in nl.arange", line=current().line()
+        )
 
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value."""
@@ -169,7 +175,9 @@ class IndexExpr:
                 axis += 1
             else:
                 raise NKIError(
-                    "unsupported_index_expression", f"an index cannot be indexed with {k!r}", line=current().line()
+                    "unsupported_index_expression",
+                    f"an index cannot be indexed with {k!r}",
+                    line=current().line(),
                 )
         for rest in range(axis, self.ndim):
             mapping[rest] = Affine.of(len(shape))
@@ -181,7 +189,9 @@ class IndexExpr:
         difference = self._combine(other, -1)
         if difference is NotImplemented:
             raise NKIError(
-                "err_unsupported_expression_in_mask", f"an index is compared with {other!r}", line=current().line()
+                "err_unsupported_expression_in_mask",
+                f"an index is compared with {other!r}",
+                line=current().line(),
             )
         return difference
 
@@ -281,7 +291,9 @@ class IndexExpr:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Refused."""
-        raise NKIError("err_cannot_assign_to_index", "an index expression cannot be assigned to", line=current().line())
+        raise NKIError(
+            "err_cannot_assign_to_index", "an index expression cannot be assigned to", line=current().line()
+        )
 
 
 class Condition:
@@ -300,7 +312,9 @@ class Condition:
             return self
         if not isinstance(other, Condition) or other.negated or self.negated:
             raise NKIError(
-                "err_unsupported_expression_in_mask", "only affine comparisons can be joined", line=current().line()
+                "err_unsupported_expression_in_mask",
+                "only affine comparisons can be joined",
+                line=current().line(),
             )
         return Condition([*self.parts, *other.parts])
 
@@ -308,7 +322,9 @@ class Condition:
     __mul__ = __and__
 
     def _unsupported(self, what: str) -> Any:
-        raise NKIError("err_unsupported_expression_in_mask", f"{what} is not supported in a mask", line=current().line())
+        raise NKIError(
+            "err_unsupported_expression_in_mask", f"{what} is not supported in a mask", line=current().line()
+        )
 
     def __or__(self, other: Any) -> Condition:
         """Disjunctions are not masks."""

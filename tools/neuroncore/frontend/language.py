@@ -20,8 +20,12 @@ from .session import current
 from .tile import Tile, as_extent, broadcast_access, check_capacity, operand
 
 BUFFERS = {
-    "sbuf": Buffer.SBUF, "psum": Buffer.PSUM, "hbm": Buffer.HBM, "private_hbm": Buffer.HBM, "shared_hbm": Buffer.SHARED_HBM,
-}  # fmt: skip
+    "sbuf": Buffer.SBUF,
+    "psum": Buffer.PSUM,
+    "hbm": Buffer.HBM,
+    "private_hbm": Buffer.HBM,
+    "shared_hbm": Buffer.SHARED_HBM,
+}
 
 
 class ParDim(int):
@@ -45,8 +49,12 @@ def as_buffer(value: Any) -> Buffer:
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if name in BUFFERS:
         return BUFFERS[name]
-    raise NKIError("unknown_buffer", f"{value!r} is not a buffer", line=current().line(),
-                   remedy=f"use nl.{', nl.'.join(BUFFERS)}")  # fmt: skip
+    raise NKIError(
+        "unknown_buffer",
+        f"{value!r} is not a buffer",
+        line=current().line(),
+        remedy=f"use nl.{', nl.'.join(BUFFERS)}",
+    )
 
 
 def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -> Tensor:
@@ -67,14 +75,26 @@ def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -
         if len(dims) - par_dim < 2:
             dims = (*dims, *(1,) * (2 - len(dims) + par_dim))
     elif where is Buffer.SHARED_HBM and session.scope is not None and session.scope.kind != "spmd":
-        raise NKIError("err_shared_hbm_must_in_kernel_level", "a shared_hbm tensor is created in a loop", line=session.line())
+        raise NKIError(
+            "err_shared_hbm_must_in_kernel_level",
+            "a shared_hbm tensor is created in a loop",
+            line=session.line(),
+        )
     else:
         par_dim = 0
     tensor = Tensor(
-        session.unique(session.hint() or hint), dims, as_dtype(dtype, session.line()), where, par_dim=par_dim,
-        kind=TensorKind.LOCAL, scope=session.scope if where.on_chip or session.scope is None or session.scope.kind != "spmd"
-        else None, declared=declared, line=session.line(),
-    )  # fmt: skip
+        session.unique(session.hint() or hint),
+        dims,
+        as_dtype(dtype, session.line()),
+        where,
+        par_dim=par_dim,
+        kind=TensorKind.LOCAL,
+        scope=session.scope
+        if where.on_chip or session.scope is None or session.scope.kind != "spmd"
+        else None,
+        declared=declared,
+        line=session.line(),
+    )
     check_capacity(tensor)
     return tensor
 
@@ -99,7 +119,9 @@ def _filled(op: str, shape: Any, value: Any, dtype: Any, buffer: Any, name: str)
     where = as_buffer(buffer)
     if not where.on_chip:
         raise NKIError(
-            "err_hbm_tensor_with_init_value_not_supported", f"{op} cannot create a tensor in {where}", line=session.line()
+            "err_hbm_tensor_with_init_value_not_supported",
+            f"{op} cannot create a tensor in {where}",
+            line=session.line(),
         )
     tensor = declare(shape, dtype, where, declared=False, hint=hint_or(name, op.rsplit(".", 1)[-1]))
     access = tensor.whole()
@@ -108,7 +130,15 @@ def _filled(op: str, shape: Any, value: Any, dtype: Any, buffer: Any, name: str)
 
 
 @api("nl.zeros", engine="vector or gpsimd (free in PSUM when matmuls accumulate)")
-def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", lazy_initialization: bool = False, **kwargs: Any) -> Tile:
+def zeros(
+    shape: Any,
+    dtype: Any,
+    *,
+    buffer: Any = None,
+    name: str = "",
+    lazy_initialization: bool = False,
+    **kwargs: Any,
+) -> Tile:
     """A new on-chip tensor filled with zeros; in PSUM it starts an accumulation group."""
     return _filled("nl.zeros", shape, 0.0, dtype, buffer, name)
 
@@ -120,7 +150,9 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs
 
 
 @api("nl.full", engine="vector or gpsimd")
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any) -> Tile:
+def full(
+    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
+) -> Tile:
     """A new on-chip tensor filled with a constant."""
     return _filled("nl.full", shape, fill_value, dtype, buffer, name)
 
@@ -139,7 +171,9 @@ def zeros_like(x: Any, *, dtype: Any = None, buffer: Any = None, name: str = "",
 @api("nl.empty_like", engine="none")
 def empty_like(x: Any, *, dtype: Any = None, buffer: Any = None, name: str = "", **kwargs: Any) -> Tile:
     """An undefined tensor with the shape and element type of another."""
-    return Tile(declare(_like(x), dtype or x.dtype, buffer, declared=True, hint=hint_or(name, "tensor")).whole())
+    return Tile(
+        declare(_like(x), dtype or x.dtype, buffer, declared=True, hint=hint_or(name, "tensor")).whole()
+    )
 
 
 @api("nl.rand", engine="gpsimd or vector")
@@ -162,9 +196,15 @@ def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> Tile:
         raise NKIError("invalid_operand", "nl.shared_constant takes a NumPy array", line=session.line())
     value = constant.astype(as_dtype(dtype if dtype is not None else constant.dtype, session.line()))
     tensor = Tensor(
-        session.unique(session.hint() or "constant"), value.shape, value.dtype, Buffer.HBM, kind=TensorKind.CONSTANT,
-        value=value, declared=True, line=session.line(),
-    )  # fmt: skip
+        session.unique(session.hint() or "constant"),
+        value.shape,
+        value.dtype,
+        Buffer.HBM,
+        kind=TensorKind.CONSTANT,
+        value=value,
+        declared=True,
+        line=session.line(),
+    )
     check_capacity(tensor)
     return Tile(tensor.whole())
 
@@ -187,7 +227,9 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Til
 def _hbm_tile(src: Any, op: str) -> Access:
     session = current()
     if not isinstance(src, Tile):
-        raise NKIError("invalid_operand", f"'{op}' takes a tensor, got {type(src).__name__}", line=session.line())
+        raise NKIError(
+            "invalid_operand", f"'{op}' takes a tensor, got {type(src).__name__}", line=session.line()
+        )
     access = operand(src, name="src", op=op, buffers=HBM_BUFFERS)
     if len(access.shape) < 2:
         access = Access(access.tensor, access.index, (*access.shape, *(1,) * (2 - len(access.shape))))
@@ -205,7 +247,9 @@ def _hbm_tile(src: Any, op: str) -> Access:
 def store(dst: Any, value: Any, *, mask: Any = None, **kwargs: Any) -> None:
     """SBUF (or PSUM, through a copy) to HBM."""
     if not isinstance(dst, Tile):
-        raise NKIError("invalid_operand", f"'store' takes a tensor, got {type(dst).__name__}", line=current().line())
+        raise NKIError(
+            "invalid_operand", f"'store' takes a tensor, got {type(dst).__name__}", line=current().line()
+        )
     emit.store(dst, value, mask)
 
 
@@ -216,12 +260,18 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs:
         raise NKIError("invalid_operand", "'load_transpose2d' takes a tensor", line=current().line())
     access = operand(src, name="src", op="load_transpose2d", buffers=HBM_BUFFERS)
     if len(access.shape) != 2:
-        raise NKIError("err_exceed_max_supported_dimension", "load_transpose2d takes two axes", line=current().line())
+        raise NKIError(
+            "err_exceed_max_supported_dimension", "load_transpose2d takes two axes", line=current().line()
+        )
     out = as_dtype(dtype, current().line()) if dtype is not None else src.dtype
     return result(
-        "nl.load_transpose2d", shape=(access.shape[1], access.shape[0]), dtype=out, args={"src": access}, mask=mask,
+        "nl.load_transpose2d",
+        shape=(access.shape[1], access.shape[0]),
+        dtype=out,
+        args={"src": access},
+        mask=mask,
         hint="transposed",
-    )  # fmt: skip
+    )
 
 
 @api("nl.atomic_rmw", engine="dma")
@@ -230,9 +280,12 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **kwargs: Any
     target = operand(dst, name="dst", op="atomic_rmw", buffers=HBM_BUFFERS)
     source = operand(value, name="value", op="atomic_rmw", buffers=ON_CHIP)
     emit_into(
-        "nl.atomic_rmw", (target,), {"value": emit._fit(source, target.shape, target.tensor.name)},
-        {"op": alu_op(op, "atomic_rmw")}, mask=mask,
-    )  # fmt: skip
+        "nl.atomic_rmw",
+        (target,),
+        {"value": emit._fit(source, target.shape, target.tensor.name)},
+        {"op": alu_op(op, "atomic_rmw")},
+        mask=mask,
+    )
 
 
 @api("nl.copy", engine="scalar (chosen by the compiler)")
@@ -246,7 +299,7 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Til
 # -- TensorE -------------------------------------------------------------------------------------------------------------
 @api("nl.matmul", engine="tensor")
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwargs: Any) -> Tile:
-    """x @ y into PSUM: [M, K] x [K, N], M and K <= 128, N <= 512; without transpose_x a transpose of x is inserted.
+    """X @ y into PSUM: [M, K] x [K, N], M and K <= 128, N <= 512; without transpose_x a transpose of x is inserted.
 
     With transpose_x=True x is given as [K, M].
     """
@@ -258,24 +311,35 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwa
     else:
         if a.free_size != b.shape[0]:
             raise NKIError(
-                "shape_mismatch", f"matmul of [{a.shape[0]}, {a.free_size}] and {list(b.shape)}: inner sizes differ",
+                "shape_mismatch",
+                f"matmul of [{a.shape[0]}, {a.free_size}] and {list(b.shape)}: inner sizes differ",
                 line=current().line(),
-            )  # fmt: skip
-        for name, n, limit in (("K", a.free_size, machine.partitions), ("N", b.free_size, machine.gemm_moving_fmax)):
+            )
+        for name, n, limit in (
+            ("K", a.free_size, machine.partitions),
+            ("N", b.free_size, machine.gemm_moving_fmax),
+        ):
             if n > limit:
                 raise NKIError(
-                    "err_size_of_dimension_exceed_arch_limit", f"matmul has {name} = {n}, the limit is {limit}",
+                    "err_size_of_dimension_exceed_arch_limit",
+                    f"matmul has {name} = {n}, the limit is {limit}",
                     line=current().line(),
-                )  # fmt: skip
+                )
         if (a.dtype == FLOAT32) != (b.dtype == FLOAT32):
             raise NKIError(
                 "invalid_operand_dtype", f"'matmul' mixes {a.dtype} and {b.dtype}", line=current().line()
             )
         m = a.shape[0]
     return result(
-        "nl.matmul", shape=(m, *b.shape[1:]), dtype=FLOAT32, buffer=Buffer.PSUM, args={"x": a, "y": b},
-        attrs={"transpose_x": bool(transpose_x)}, mask=mask, hint="psum",
-    )  # fmt: skip
+        "nl.matmul",
+        shape=(m, *b.shape[1:]),
+        dtype=FLOAT32,
+        buffer=Buffer.PSUM,
+        args={"x": a, "y": b},
+        attrs={"transpose_x": bool(transpose_x)},
+        mask=mask,
+        hint="psum",
+    )
 
 
 @api("nl.transpose", engine="tensor")
@@ -283,7 +347,9 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> 
     """[P, F] -> [F, P], both at most 128."""
     access = _tile(x, "x", "transpose")
     if len([n for n in access.shape if n > 1]) > 2:
-        raise NKIError("err_exceed_max_supported_dimension", "transpose takes two axes", line=current().line())
+        raise NKIError(
+            "err_exceed_max_supported_dimension", "transpose takes two axes", line=current().line()
+        )
     if access.free_size > current().machine.partitions:
         raise NKIError(
             "err_num_partition_exceed_arch_limit",
@@ -293,9 +359,14 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> 
         )
     out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
     return result(
-        "nl.transpose", shape=(access.free_size, access.shape[0]), dtype=out, args={"x": access}, mask=mask, buffer=Buffer.PSUM,
+        "nl.transpose",
+        shape=(access.free_size, access.shape[0]),
+        dtype=out,
+        args={"x": access},
+        mask=mask,
+        buffer=Buffer.PSUM,
         hint="transposed",
-    )  # fmt: skip
+    )
 
 
 # -- element-wise ----------------------------------------------------------------------------------------------------------
@@ -408,14 +479,30 @@ UNARY = {
 
 # -- reductions and composites -----------------------------------------------------------------------------------------------
 def _make_reduction(name: str, engine: str, doc: str, alias: str | None = None) -> Any:
-    def function(x: Any, axis: Any = None, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **kwargs: Any) -> Tile:
+    def function(
+        x: Any,
+        axis: Any = None,
+        *,
+        dtype: Any = None,
+        mask: Any = None,
+        keepdims: bool = False,
+        **kwargs: Any,
+    ) -> Tile:
         access = _tile(x, "x", name)
-        axes = reduction_axes(axis if axis is not None else tuple(range(1, len(access.shape))), len(access.shape), name)
+        axes = reduction_axes(
+            axis if axis is not None else tuple(range(1, len(access.shape))), len(access.shape), name
+        )
         out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
         return result(
-            f"nl.{name}", shape=reduced_shape(access.shape, axes, keepdims), dtype=out, args={"x": access},
-            attrs={"axis": axes, "keepdims": bool(keepdims)}, mask=mask, mask_ndim=len(access.shape), hint=name,
-        )  # fmt: skip
+            f"nl.{name}",
+            shape=reduced_shape(access.shape, axes, keepdims),
+            dtype=out,
+            args={"x": access},
+            attrs={"axis": axes, "keepdims": bool(keepdims)},
+            mask=mask,
+            mask_ndim=len(access.shape),
+            hint=name,
+        )
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -438,20 +525,32 @@ REDUCTIONS = {
 
 
 @api("nl.softmax", engine="scalar and vector")
-def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tile:
+def softmax(
+    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **kwargs: Any
+) -> Tile:
     """exp(x - max) / sum over trailing free axes."""
     access = _tile(x, "x", "softmax")
     axes = reduction_axes(axis, len(access.shape), "softmax")
     out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
-    return result("nl.softmax", shape=access.shape, dtype=out, args={"x": access}, attrs={"axis": axes}, mask=mask)
+    return result(
+        "nl.softmax", shape=access.shape, dtype=out, args={"x": access}, attrs={"axis": axes}, mask=mask
+    )
 
 
 @api("nl.rms_norm", engine="scalar and vector")
 def rms_norm(
-    x: Any, w: Any, axis: Any, n: Any, epsilon: Any = 1e-6, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None,
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: Any,
+    epsilon: Any = 1e-6,
+    *,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    mask: Any = None,
     **kwargs: Any,
-) -> Tile:  # fmt: skip
-    """x * w / sqrt(sum(x^2) / n + epsilon) over trailing free axes; w broadcasts (or is None)."""
+) -> Tile:
+    """X * w / sqrt(sum(x^2) / n + epsilon) over trailing free axes; w broadcasts (or is None)."""
     access = _tile(x, "x", "rms_norm")
     axes = reduction_axes(axis, len(access.shape), "rms_norm")
     args: dict[str, Operand] = {"x": access}
@@ -466,14 +565,18 @@ def rms_norm(
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tile:
     """Each element becomes zero with probability rate."""
     access = _tile(x, "x", "dropout")
-    prob = _tile(rate, "rate", "dropout") if isinstance(rate, Tile) else scalar_operand(rate, "rate", "dropout")
+    prob = (
+        _tile(rate, "rate", "dropout") if isinstance(rate, Tile) else scalar_operand(rate, "rate", "dropout")
+    )
     out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
-    return result("nisa.dropout", shape=access.shape, dtype=out, args={"data": access, "prob": prob}, mask=mask)
+    return result(
+        "nisa.dropout", shape=access.shape, dtype=out, args={"data": access, "prob": prob}, mask=mask
+    )
 
 
 @api("nl.where", engine="vector")
 def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tile:
-    """x where condition is non-zero, else y."""
+    """X where condition is non-zero, else y."""
     args, shape, _ = elementwise_operands("where", {"cond": condition, "x": x, "y": y})
     if dtype is not None:
         out = as_dtype(dtype, current().line())
@@ -495,44 +598,60 @@ def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = 
     access, idx = _tile(data, "data", "gather_flattened"), _tile(indices, "indices", "gather_flattened")
     out = as_dtype(dtype, current().line()) if dtype is not None else data.dtype
     return result(
-        "nl.gather_flattened", shape=idx.shape, dtype=out, args={"data": access, "indices": idx}, mask=mask, hint="gathered"
+        "nl.gather_flattened",
+        shape=idx.shape,
+        dtype=out,
+        args={"data": access, "indices": idx},
+        mask=mask,
+        hint="gathered",
     )
 
 
 @api("nl.loop_reduce", engine="vector")
-def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tile:
+def loop_reduce(
+    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
+) -> Tile:
     """Reduce x over the iterations of loops: assign the result to a tensor created outside of them."""
     access = _tile(x, "x", "loop_reduce")
     loops = []
     for index in loop_indices if isinstance(loop_indices, list | tuple) else [loop_indices]:
         if not isinstance(index, IndexExpr) or len(index.affine.loops()) != 1:
             raise NKIError(
-                "invalid_operand", "loop_indices must be loop variables", line=current().line(),
+                "invalid_operand",
+                "loop_indices must be loop variables",
+                line=current().line(),
                 remedy="pass the variables of the nl.affine_range loops to reduce over",
-            )  # fmt: skip
+            )
         loops.append(index.affine.loops()[0])
     out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
     name = alu_op(op, "loop_reduce")
     return result(
-        "nl.loop_reduce", shape=access.shape, dtype=out, args={"x": access}, attrs={"op": name, "loops": tuple(loops)},
-        mask=mask, hint="reduced",
-    )  # fmt: skip
+        "nl.loop_reduce",
+        shape=access.shape,
+        dtype=out,
+        args={"x": access},
+        attrs={"op": name, "loops": tuple(loops)},
+        mask=mask,
+        hint="reduced",
+    )
 
 
 @api("nl.all_reduce", engine="vector")
 def all_reduce(x: Any, op: Any, program_axes: Any, **kwargs: Any) -> Tile:
     """Reduction over the launch grid; not available on a single core that runs the grid serially."""
     raise NKIError(
-        "unsupported_api", "nl.all_reduce over the launch grid is not simulated", line=current().line(),
+        "unsupported_api",
+        "nl.all_reduce over the launch grid is not simulated",
+        line=current().line(),
         remedy="reduce inside one program instance",
-    )  # fmt: skip
+    )
 
 
 # -- views -----------------------------------------------------------------------------------------------------------------
 @api("nl.broadcast_to", engine="none (a matmul along the partition axis)")
 def broadcast_to(src: Any, *, shape: Any, **kwargs: Any) -> Tile:
     """A view that repeats axes of extent 1."""
-    return src.broadcast_to(shape)  # type: ignore[no-any-return]
+    return src.broadcast_to(shape)
 
 
 @api("nl.expand_dims", engine="none")
@@ -555,9 +674,11 @@ def program_id(axis: Any) -> Any:
     k = int(axis)
     if not 0 <= k < len(grid):
         raise NKIError(
-            "invalid_grid_axis", f"program_id({k}) in a kernel launched with a {len(grid)}-axis grid", line=current().line(),
+            "invalid_grid_axis",
+            f"program_id({k}) in a kernel launched with a {len(grid)}-axis grid",
+            line=current().line(),
             remedy="launch the kernel with a grid: kernel[n](...)",
-        )  # fmt: skip
+        )
     return grid[k][0]
 
 
@@ -639,7 +760,12 @@ class _FloatInfo:
         import ml_dtypes
 
         info = ml_dtypes.finfo(as_dtype(dtype))
-        self.max, self.min, self.eps, self.tiny = float(info.max), float(info.min), float(info.eps), float(info.tiny)
+        self.max, self.min, self.eps, self.tiny = (
+            float(info.max),
+            float(info.min),
+            float(info.eps),
+            float(info.tiny),
+        )
 
 
 class _Fp32:
@@ -663,12 +789,40 @@ def contents() -> dict[str, Any]:
     functions: dict[str, Any] = {
         f.__name__: f
         for f in (
-            ndarray, zeros, ones, full, zeros_like, empty_like, rand, random_seed, shared_constant, shared_identity_matrix,
-            load, store, load_transpose2d, atomic_rmw, copy, matmul, transpose, softmax, rms_norm, dropout, where,
-            gather_flattened, loop_reduce, all_reduce, broadcast_to, expand_dims, static_cast, program_id, num_programs,
-            program_ndim, device_print, nc,
+            ndarray,
+            zeros,
+            ones,
+            full,
+            zeros_like,
+            empty_like,
+            rand,
+            random_seed,
+            shared_constant,
+            shared_identity_matrix,
+            load,
+            store,
+            load_transpose2d,
+            atomic_rmw,
+            copy,
+            matmul,
+            transpose,
+            softmax,
+            rms_norm,
+            dropout,
+            where,
+            gather_flattened,
+            loop_reduce,
+            all_reduce,
+            broadcast_to,
+            expand_dims,
+            static_cast,
+            program_id,
+            num_programs,
+            program_ndim,
+            device_print,
+            nc,
         )
-    }  # fmt: skip
+    }
     return {
         **functions,
         **BINARY,
@@ -710,6 +864,9 @@ def isa_contents() -> dict[str, Any]:
         or (callable(getattr(isa, n)) and getattr(getattr(isa, n), "__module__", "") == isa.__name__)
     }
     hidden = {
-        "check_matmul", "reduction_axes", "reduced_shape", "copy_over_dma",
-    }  # fmt: skip
+        "check_matmul",
+        "reduction_axes",
+        "reduced_shape",
+        "copy_over_dma",
+    }
     return {n: v for n, v in public.items() if n not in hidden}

@@ -49,7 +49,9 @@ def _range(kind: LoopKind | None, args: tuple[Any, ...]) -> NkiRange:
         try:
             values.append(a.__index__())
         except (AttributeError, TypeError):
-            raise NKIError("invalid_loop_bound", f"{a!r} is not an integer loop bound", line=current().line()) from None
+            raise NKIError(
+                "invalid_loop_bound", f"{a!r} is not an integer loop bound", line=current().line()
+            ) from None
     if not values:
         raise NKIError("invalid_loop_bound", "a range needs a bound", line=current().line())
     return NkiRange(kind, range(*values))

@@ -24,15 +24,25 @@ def _beta1() -> dict[str, types.ModuleType]:
 
     nl = module("neuronxcc.nki.language", language.contents())
     nisa = module("neuronxcc.nki.isa", language.isa_contents())
-    typing = module("neuronxcc.nki.typing", {"tensor": MutableMarker("tensor"), "mutable_tensor": MutableMarker("mutable_tensor")})
+    typing = module(
+        "neuronxcc.nki.typing",
+        {"tensor": MutableMarker("tensor"), "mutable_tensor": MutableMarker("mutable_tensor")},
+    )
     compiler = module("neuronxcc.nki.compiler", compiler_contents())
     nki = module(
         "neuronxcc.nki",
         {
-            "jit": jit, "trace": jit, "baremetal": jit, "benchmark": jit, "profile": jit, "language": nl, "isa": nisa,
-            "typing": typing, "compiler": compiler,
+            "jit": jit,
+            "trace": jit,
+            "baremetal": jit,
+            "benchmark": jit,
+            "profile": jit,
+            "language": nl,
+            "isa": nisa,
+            "typing": typing,
+            "compiler": compiler,
         },
-    )  # fmt: skip
+    )
     root = module("neuronxcc", {"nki": nki})
     return {
         "neuronxcc": root,

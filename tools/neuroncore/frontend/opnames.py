@@ -14,27 +14,95 @@ from ..errors import NKIError
 from .session import current
 
 ARITHMETIC = (
-    "add", "subtract", "multiply", "divide", "maximum", "minimum", "equal", "not_equal", "greater_equal", "greater",
-    "less_equal", "less", "logical_not", "logical_and", "logical_or", "logical_xor", "rsqrt", "reciprocal", "abs", "power",
-    "mod", "fmod", "square",
-)  # fmt: skip
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "maximum",
+    "minimum",
+    "equal",
+    "not_equal",
+    "greater_equal",
+    "greater",
+    "less_equal",
+    "less",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "rsqrt",
+    "reciprocal",
+    "abs",
+    "power",
+    "mod",
+    "fmod",
+    "square",
+)
 BITVEC = ("invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 REDUCIBLE = (
-    "add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or",
-    "logical_xor", "subtract",
-)  # fmt: skip
+    "add",
+    "multiply",
+    "maximum",
+    "minimum",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "subtract",
+)
 ACTIVATIONS = (
-    "copy", "identity", "square", "sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "silu",
-    "silu_dx", "tanh", "softplus", "mish", "erf", "erf_dx", "exp", "sign", "abs", "log", "sin", "cos", "arctan", "sqrt", "rsqrt",
-    "reciprocal", "negative",
-)  # fmt: skip
+    "copy",
+    "identity",
+    "square",
+    "sigmoid",
+    "relu",
+    "gelu",
+    "gelu_dx",
+    "gelu_apprx_tanh",
+    "gelu_apprx_sigmoid",
+    "silu",
+    "silu_dx",
+    "tanh",
+    "softplus",
+    "mish",
+    "erf",
+    "erf_dx",
+    "exp",
+    "sign",
+    "abs",
+    "log",
+    "sin",
+    "cos",
+    "arctan",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "negative",
+)
 
 _ALIASES = {
-    "max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum", "sum": "add", "prod": "multiply",
-    "true_divide": "divide", "absolute": "abs", "remainder": "mod", "bitwise_not": "invert", "bitwise_invert": "invert",
-    "logical_shift_left": "left_shift", "logical_shift_right": "right_shift", "identity": "copy", "pow": "power",
-    "tensor_copy": "copy", "arithmetic_shift_right": "right_shift", "is_equal": "equal", "negate": "negative",
-}  # fmt: skip
+    "max": "maximum",
+    "amax": "maximum",
+    "min": "minimum",
+    "amin": "minimum",
+    "sum": "add",
+    "prod": "multiply",
+    "true_divide": "divide",
+    "absolute": "abs",
+    "remainder": "mod",
+    "bitwise_not": "invert",
+    "bitwise_invert": "invert",
+    "logical_shift_left": "left_shift",
+    "logical_shift_right": "right_shift",
+    "identity": "copy",
+    "pow": "power",
+    "tensor_copy": "copy",
+    "arithmetic_shift_right": "right_shift",
+    "is_equal": "equal",
+    "negate": "negative",
+}
 
 
 def op_name(value: Any, allowed: tuple[str, ...], what: str) -> str:
@@ -51,9 +119,11 @@ def op_name(value: Any, allowed: tuple[str, ...], what: str) -> str:
         return str(name)
     shown = getattr(value, "__name__", repr(value))
     raise NKIError(
-        "unsupported_op", f"{what} does not support `{shown}`", line=current().line(),
+        "unsupported_op",
+        f"{what} does not support `{shown}`",
+        line=current().line(),
         remedy=f"use one of {', '.join(a for a in allowed if a != 'identity')}",
-    )  # fmt: skip
+    )
 
 
 def alu_op(value: Any, what: str) -> str:

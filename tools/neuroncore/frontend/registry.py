@@ -35,7 +35,8 @@ class ApiEntry:
     def signature(self) -> str:
         """``nisa.activation(op, data, *, bias=None, ...)`` without annotations."""
         parameters = [
-            p.replace(annotation=inspect.Parameter.empty) for p in inspect.signature(self.function).parameters.values()
+            p.replace(annotation=inspect.Parameter.empty)
+            for p in inspect.signature(self.function).parameters.values()
         ]
         return f"{self.name}{inspect.Signature(parameters)}"
 
@@ -71,7 +72,12 @@ def lookup(name: str, dialect: str = "neuronxcc.nki") -> ApiEntry:
     Raises:
         UnknownApiError: with the nearest real names.
     """
-    short = name.replace("neuronxcc.nki.", "").replace("nki.", "").replace("language.", "nl.").replace("isa.", "nisa.")
+    short = (
+        name.replace("neuronxcc.nki.", "")
+        .replace("nki.", "")
+        .replace("language.", "nl.")
+        .replace("isa.", "nisa.")
+    )
     short = short.replace("nnisa.", "nisa.")
     for candidate in (short, f"nisa.{short}", f"nl.{short}"):
         if (dialect, candidate) in CATALOGUE:
@@ -80,7 +86,7 @@ def lookup(name: str, dialect: str = "neuronxcc.nki") -> ApiEntry:
 
 
 def nearest(name: str, dialect: str) -> str:
-    """ "did you mean ...", from the catalogue."""
+    """A "did you mean ..." sentence, from the catalogue."""
     names = [n for d, n in CATALOGUE if d == dialect]
     leaf = name.rsplit(".", 1)[-1]
     by_leaf = {n.rsplit(".", 1)[-1]: n for n in names}
@@ -108,7 +114,9 @@ class ApiModule(types.ModuleType):
             line = current().line()
         except Exception:  # noqa: BLE001 - outside a kernel there is no line to give
             line = 0
-        raise UnknownApiError("unknown_api", f"NKI has no `{name}`", line=line, remedy=nearest(name, self._dialect))
+        raise UnknownApiError(
+            "unknown_api", f"NKI has no `{name}`", line=line, remedy=nearest(name, self._dialect)
+        )
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         """Refused: kernels must not patch NKI; the import system may bind submodules."""

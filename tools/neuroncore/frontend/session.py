@@ -73,7 +73,12 @@ class Session:
     """State of one attempt at tracing a kernel."""
 
     def __init__(
-        self, machine: Architecture, source_map: SourceMap, assumptions: Assumptions, limits: Limits, deadline: float
+        self,
+        machine: Architecture,
+        source_map: SourceMap,
+        assumptions: Assumptions,
+        limits: Limits,
+        deadline: float,
     ) -> None:
         """`deadline` is in `time.monotonic` seconds."""
         self.machine = machine
@@ -214,7 +219,9 @@ class Session:
         if not self.in_scope(tensor):
             assert tensor.scope is not None
             if tensor.scope.kind is LoopKind.RANGE:
-                raise NeedsInteger([tensor.scope.var], f"`{tensor.name}` is used after the loop that creates it")
+                raise NeedsInteger(
+                    [tensor.scope.var], f"`{tensor.name}` is used after the loop that creates it"
+                )
             raise NKIError(
                 "err_local_variable_used_out_of_scope",
                 f"`{tensor.name}`, created inside the loop over {tensor.scope.var.name} (line {tensor.scope.line}), "

@@ -28,7 +28,11 @@ class SourceMap:
         if isinstance(target, ast.Name):
             key = (value.lineno, value.end_lineno or 0, value.col_offset, value.end_col_offset or 0)
             self._assigned[key] = target.id
-        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        elif (
+            isinstance(target, ast.Tuple)
+            and isinstance(value, ast.Tuple)
+            and len(target.elts) == len(value.elts)
+        ):
             for t, v in zip(target.elts, value.elts, strict=True):
                 self._note(t, v)
 

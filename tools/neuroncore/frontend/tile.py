@@ -83,9 +83,11 @@ class Tile:
     def __iter__(self) -> Any:
         """Refused: a tile is not a Python sequence."""
         raise NKIError(
-            "unsupported_iteration", f"{self!r} cannot be iterated over while tracing", line=current().line(),
+            "unsupported_iteration",
+            f"{self!r} cannot be iterated over while tracing",
+            line=current().line(),
             remedy="loop over nl.affine_range and index the tensor",
-        )  # fmt: skip
+        )
 
     def __bool__(self) -> bool:
         """Refused: the value is not known while tracing."""
@@ -144,7 +146,9 @@ class Tile:
         new = as_dtype(dtype, current().line())
         if new.itemsize != self.dtype.itemsize:
             raise NKIError(
-                "unsupported_view", f"view from {self.dtype} to {new} changes the element size", line=current().line()
+                "unsupported_view",
+                f"view from {self.dtype} to {new} changes the element size",
+                line=current().line(),
             )
         return Tile(self.access, new)
 
@@ -152,7 +156,9 @@ class Tile:
         """Itself, if it has that shape."""
         if tuple(as_extent(d) for d in shape) != self.shape:
             raise NKIError(
-                "err_annotation_shape_mismatch", f"{self!r} is asserted to have shape {list(shape)}", line=current().line()
+                "err_annotation_shape_mismatch",
+                f"{self!r} is asserted to have shape {list(shape)}",
+                line=current().line(),
             )
         return self
 
@@ -174,6 +180,14 @@ def _binary(name: str, reverse: bool = False) -> Callable[[Tile, Any], Any]:
     return method
 
 
+def _unary(name: str) -> Callable[[Tile], Any]:
+    def method(self: Tile) -> Any:
+        return calls().unary(name, self)
+
+    method.__doc__ = f"`nl.{name}`."
+    return method
+
+
 def _inplace(name: str) -> Callable[[Tile, Any], Any]:
     def method(self: Tile, other: Any) -> Any:
         return calls().update(name, self, other)
@@ -183,20 +197,33 @@ def _inplace(name: str) -> Callable[[Tile, Any], Any]:
 
 
 _OPERATORS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power", "mod": "mod",
-    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
-}  # fmt: skip
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "pow": "power",
+    "mod": "mod",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}
 for _python, _nki in _OPERATORS.items():
     setattr(Tile, f"__{_python}__", _binary(_nki))
     setattr(Tile, f"__r{_python}__", _binary(_nki, reverse=True))
     setattr(Tile, f"__i{_python}__", _inplace(_nki))
 for _python, _nki in {
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
-}.items():  # fmt: skip
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}.items():
     setattr(Tile, f"__{_python}__", _binary(_nki))
-Tile.__neg__ = lambda self: calls().unary("negative", self)  # type: ignore[attr-defined]
-Tile.__abs__ = lambda self: calls().unary("abs", self)  # type: ignore[attr-defined]
-Tile.__invert__ = lambda self: calls().unary("invert", self)  # type: ignore[attr-defined]
+for _python, _nki in {"neg": "negative", "abs": "abs", "invert": "invert"}.items():
+    setattr(Tile, f"__{_python}__", _unary(_nki))
 
 
 def calls() -> Any:
@@ -233,9 +260,10 @@ def index_access(access: Access, key: Any) -> Access:
     consumed = sum(1 for k in flat if k is not None and k is not Ellipsis)
     if consumed > ndim:
         raise NKIError(
-            "too_many_indices", f"{consumed} indices for {access.tensor.name} of shape {list(access.shape)}",
+            "too_many_indices",
+            f"{consumed} indices for {access.tensor.name} of shape {list(access.shape)}",
             line=session.line(),
-        )  # fmt: skip
+        )
     if any(k is Ellipsis for k in flat):
         at = next(i for i, k in enumerate(flat) if k is Ellipsis)
         flat[at : at + 1] = [slice(None)] * (ndim - consumed)
@@ -307,7 +335,9 @@ def _slice_parts(k: slice | DynamicSlice, extent: int, access: Access) -> tuple[
         return _as_affine(k.start, access), k.size, 1
     step = as_integer(k.step) if k.step is not None else 1
     if step is None or step <= 0:
-        raise NKIError("unsupported_slice", f"slice step {k.step!r} is not a positive integer", line=session.line())
+        raise NKIError(
+            "unsupported_slice", f"slice step {k.step!r} is not a positive integer", line=session.line()
+        )
     start_value = 0 if k.start is None else k.start
     stop_value = extent if k.stop is None else k.stop
     start, stop = _as_affine(start_value, access), _as_affine(stop_value, access)
@@ -318,12 +348,18 @@ def _slice_parts(k: slice | DynamicSlice, extent: int, access: Access) -> tuple[
     length = stop - start
     if not length.is_const:
         raise NKIError(
-            "unsupported_slice", f"the length of slice {k.start!r}:{k.stop!r} depends on a loop index",
-            line=session.line(), remedy="use slices of constant length, and mask= at the edge",
-        )  # fmt: skip
+            "unsupported_slice",
+            f"the length of slice {k.start!r}:{k.stop!r} depends on a loop index",
+            line=session.line(),
+            remedy="use slices of constant length, and mask= at the edge",
+        )
     size = -(-length.const // step)
     if size <= 0:
-        raise NKIError("empty_slice", f"slice {k.start!r}:{k.stop!r} of {access.tensor.name} is empty", line=session.line())
+        raise NKIError(
+            "empty_slice",
+            f"slice {k.start!r}:{k.stop!r} of {access.tensor.name} is empty",
+            line=session.line(),
+        )
     return start, size, step
 
 
@@ -337,9 +373,12 @@ def _as_affine(value: Any, access: Access) -> Affine:
         if isinstance(value, Tile):
             raise NKIError(
                 "err_dynamic_control_flow_not_supported",
-                f"a slice bound of {access.tensor.name} is a tile", line=current().line(),
-            )  # fmt: skip
-        raise NKIError("unsupported_index", f"{access.tensor.name} is indexed with {value!r}", line=current().line())
+                f"a slice bound of {access.tensor.name} is a tile",
+                line=current().line(),
+            )
+        raise NKIError(
+            "unsupported_index", f"{access.tensor.name} is indexed with {value!r}", line=current().line()
+        )
     return Affine(n)
 
 
@@ -380,9 +419,10 @@ def _advanced(access: Access, keys: list[Any]) -> Access:
         dims = [d for d, old in enumerate(access.index) if isinstance(old, Affine) and axis in old.terms]
         if len(dims) != 1:
             raise NKIError(
-                "err_indirect_indices_free_dim", f"{access.tensor.name} is indexed indirectly through a view",
+                "err_indirect_indices_free_dim",
+                f"{access.tensor.name} is indexed indirectly through a view",
                 line=current().line(),
-            )  # fmt: skip
+            )
         old = access.index[dims[0]]
         assert isinstance(old, Affine)
         coefficient = old.coefficient(axis)
@@ -395,14 +435,19 @@ def _indirect(access: Access, axis: int, tile: Tile, shape: tuple[int, ...]) -> 
     if access.tensor.buffer.on_chip:
         raise NKIError(
             "err_indirect_indices_are_not_supported_with_nki_api",
-            f"on-chip tensor {access.tensor.name} is indexed with a tile", line=current().line(),
-        )  # fmt: skip
+            f"on-chip tensor {access.tensor.name} is indexed with a tile",
+            line=current().line(),
+        )
     if tile.buffer is not Buffer.SBUF:
         raise NKIError(
-            "err_unsupported_memory", f"index tile {tile!r} is in {tile.buffer}, it must be in sbuf", line=current().line()
+            "err_unsupported_memory",
+            f"index tile {tile!r} is in {tile.buffer}, it must be in sbuf",
+            line=current().line(),
         )
     if np.dtype(tile.dtype).kind not in "iu":
-        raise NKIError("invalid_index_dtype", f"index tile {tile!r} has type {tile.dtype}", line=current().line())
+        raise NKIError(
+            "invalid_index_dtype", f"index tile {tile!r} has type {tile.dtype}", line=current().line()
+        )
     shift = len(shape) - len(tile.shape)
     inner = tile.access.substitute({k: Affine.of(k + shift) for k in range(len(tile.shape))})
     return Indirect(Access(inner.tensor, inner.index, shape))
@@ -426,9 +471,10 @@ def broadcast_access(access: Access, shape: tuple[int, ...]) -> Access:
     shift = len(shape) - len(old)
     if shift < 0 or any(o not in (1, n) for o, n in zip(old, shape[shift:], strict=True)):
         raise NKIError(
-            "shape_mismatch", f"{access.tensor.name} of shape {list(old)} does not broadcast to {list(shape)}",
+            "shape_mismatch",
+            f"{access.tensor.name} of shape {list(old)} does not broadcast to {list(shape)}",
             line=current().line(),
-        )  # fmt: skip
+        )
     index = _substitute_index(access, {k: Affine.of(k + shift) if n > 1 else 0 for k, n in enumerate(old)})
     return Access(access.tensor, index, shape)
 
@@ -446,7 +492,9 @@ def reshape_access(access: Access, shape: tuple[int, ...]) -> Access:
         shape = tuple(size // known if d == -1 else d for d in shape)
     if math.prod(shape) != size:
         raise NKIError(
-            "shape_mismatch", f"cannot reshape {access.tensor.name}{list(access.shape)} to {list(shape)}", line=session.line()
+            "shape_mismatch",
+            f"cannot reshape {access.tensor.name}{list(access.shape)} to {list(shape)}",
+            line=session.line(),
         )
     if shape == access.shape:
         return access
@@ -454,9 +502,17 @@ def reshape_access(access: Access, shape: tuple[int, ...]) -> Access:
     if whole and not access.tensor.buffer.on_chip:
         tensor = access.tensor
         view = Tensor(
-            session.unique(session.hint() or tensor.name), shape, tensor.dtype, tensor.buffer, kind=tensor.kind,
-            scope=tensor.scope, view_of=tensor, declared=True, mutable=tensor.mutable, line=session.line(),
-        )  # fmt: skip
+            session.unique(session.hint() or tensor.name),
+            shape,
+            tensor.dtype,
+            tensor.buffer,
+            kind=tensor.kind,
+            scope=tensor.scope,
+            view_of=tensor,
+            declared=True,
+            mutable=tensor.mutable,
+            line=session.line(),
+        )
         return view.whole()
     replacement = _regroup(access.shape, shape)
     if replacement is None:
@@ -618,7 +674,12 @@ def check_bounds(access: Access, mask: tuple[Affine, ...]) -> None:
             continue
         low, high = e.bounds(extent)
         size = tensor.shape[dim]
-        if low < 0 and not _guarded(e, mask, extent) or high >= size and not _guarded(-e + (size - 1), mask, extent):
+        if (
+            low < 0
+            and not _guarded(e, mask, extent)
+            or high >= size
+            and not _guarded(-e + (size - 1), mask, extent)
+        ):
             raise out_of_bounds(tensor, dim, low, high, size)
 
 
@@ -667,7 +728,13 @@ def mask_parts(mask: Any, ndim: int) -> tuple[Affine, ...]:
 
 
 def new_tile(
-    shape: tuple[int, ...], dtype: Dtype, buffer: Buffer, *, hint: str, declared: bool = False, par_dim: int = 0
+    shape: tuple[int, ...],
+    dtype: Dtype,
+    buffer: Buffer,
+    *,
+    hint: str,
+    declared: bool = False,
+    par_dim: int = 0,
 ) -> Tile:
     """A fresh on-chip tensor in the current scope, as a tile.
 
@@ -678,9 +745,16 @@ def new_tile(
     if len(shape) < 2:
         shape = (*shape, *(1,) * (2 - len(shape)))
     tensor = Tensor(
-        session.unique(session.hint() or hint), shape, dtype, buffer, par_dim=par_dim, kind=TensorKind.LOCAL,
-        scope=session.scope, declared=declared, line=session.line(),
-    )  # fmt: skip
+        session.unique(session.hint() or hint),
+        shape,
+        dtype,
+        buffer,
+        par_dim=par_dim,
+        kind=TensorKind.LOCAL,
+        scope=session.scope,
+        declared=declared,
+        line=session.line(),
+    )
     check_capacity(tensor)
     return Tile(tensor.whole())
 

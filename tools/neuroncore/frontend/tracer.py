@@ -20,8 +20,8 @@ import numpy as np
 from ..dtypes import as_dtype
 from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitError
 from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
-from .arch import Architecture, architecture
 from . import emit, loops
+from .arch import Architecture, architecture
 from .index import IndexExpr
 from .modules import neuron_modules
 from .session import Assumptions, Limits, NeedsInteger, Retrace, Session, activate
@@ -52,7 +52,9 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A kernel called from a kernel runs inline."""
         if self.grid:
-            raise NKIError("err_nested_kernel_with_spmd_grid", "a kernel is launched with a grid inside a kernel")
+            raise NKIError(
+                "err_nested_kernel_with_spmd_grid", "a kernel is launched with a grid inside a kernel"
+            )
         return self.function(*args, **kwargs)
 
     @property
@@ -83,9 +85,21 @@ def _quiet_print(*_: Any, **__: Any) -> None:
 
 def kernel_builtins(modules: dict[str, types.ModuleType]) -> dict[str, Any]:
     """The builtins a kernel sees: no files, no processes, and imports of NKI, NumPy and a few pure modules only."""
-    allowed = {"numpy", "math", "functools", "itertools", "typing", "dataclasses", "collections", "operator", "enum"}
+    allowed = {
+        "numpy",
+        "math",
+        "functools",
+        "itertools",
+        "typing",
+        "dataclasses",
+        "collections",
+        "operator",
+        "enum",
+    }
 
-    def importer(name: str, globals_: Any = None, locals_: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    def importer(
+        name: str, globals_: Any = None, locals_: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
         if name in modules:
             root = name.split(".", 1)[0]
             return modules[name] if fromlist else modules[root]
@@ -93,10 +107,15 @@ def kernel_builtins(modules: dict[str, types.ModuleType]) -> dict[str, Any]:
             return builtins.__import__(name, globals_, locals_, fromlist, level)
         if name.split(".", 1)[0] in ("neuronxcc", "nki"):
             raise NKIError(
-                "unknown_api", f"NKI has no module `{name}`",
+                "unknown_api",
+                f"NKI has no module `{name}`",
                 remedy=f"use {', '.join(m for m in sorted(modules) if '.' in m)}",
-            )  # fmt: skip
-        raise NKIError("forbidden_import", f"a kernel cannot import `{name}`", remedy="use NKI, NumPy constants and math only")
+            )
+        raise NKIError(
+            "forbidden_import",
+            f"a kernel cannot import `{name}`",
+            remedy="use NKI, NumPy constants and math only",
+        )
 
     table = {name: getattr(builtins, name) for name in _SAFE_BUILTINS if hasattr(builtins, name)}
     table["print"] = _quiet_print
@@ -128,9 +147,10 @@ def detect_dialect(tree: ast.Module) -> str:
     if "nki" in found:
         return "nki"
     raise KernelSyntaxError(
-        "no_nki_import", "the source imports neither neuronxcc.nki nor nki",
+        "no_nki_import",
+        "the source imports neither neuronxcc.nki nor nki",
         remedy="import neuronxcc.nki as nki, and neuronxcc.nki.language as nl",
-    )  # fmt: skip
+    )
 
 
 def parse(source: str, limits: Limits) -> ast.Module:
@@ -141,12 +161,15 @@ def parse(source: str, limits: Limits) -> ast.Module:
     """
     if len(source) > limits.source_bytes:
         raise KernelSyntaxError(
-            "source_too_long", f"the source has {len(source):,} characters, the limit is {limits.source_bytes:,}"
+            "source_too_long",
+            f"the source has {len(source):,} characters, the limit is {limits.source_bytes:,}",
         )
     try:
         return ast.parse(source, KERNEL_FILE)
     except SyntaxError as error:
-        raise KernelSyntaxError("syntax_error", error.msg or "invalid syntax", line=error.lineno or 0) from None
+        raise KernelSyntaxError(
+            "syntax_error", error.msg or "invalid syntax", line=error.lineno or 0
+        ) from None
     except ValueError as error:
         raise KernelSyntaxError("syntax_error", str(error)) from None
     except (RecursionError, MemoryError):
@@ -212,7 +235,13 @@ class _Tracing:
     """One call of `trace`: attempts until the assumptions hold."""
 
     def __init__(
-        self, source: str, args: Sequence[Any], machine: Architecture, entry: str | None, grid: tuple[int, ...] | None, limits: Limits
+        self,
+        source: str,
+        args: Sequence[Any],
+        machine: Architecture,
+        entry: str | None,
+        grid: tuple[int, ...] | None,
+        limits: Limits,
     ) -> None:
         self.source = source
         self.args = args
@@ -227,7 +256,9 @@ class _Tracing:
             hooked = ast.fix_missing_locations(LoopHooks().visit(tree))
             self.code = compile(hooked, KERNEL_FILE, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
-            raise KernelSyntaxError("syntax_error", str(error), line=getattr(error, "lineno", 0) or 0) from None
+            raise KernelSyntaxError(
+                "syntax_error", str(error), line=getattr(error, "lineno", 0) or 0
+            ) from None
         except (RecursionError, MemoryError):
             raise KernelSyntaxError("syntax_error", "the source is nested too deeply") from None
 
@@ -253,9 +284,13 @@ class _Tracing:
                 except NKIError:
                     raise
                 except RecursionError as error:
-                    raise TraceLimitError("recursion_limit", "the kernel recurses too deeply", line=_line_of(error)) from None
+                    raise TraceLimitError(
+                        "recursion_limit", "the kernel recurses too deeply", line=_line_of(error)
+                    ) from None
                 except MemoryError as error:
-                    raise TraceLimitError("out_of_memory", "tracing ran out of memory", line=_line_of(error)) from None
+                    raise TraceLimitError(
+                        "out_of_memory", "tracing ran out of memory", line=_line_of(error)
+                    ) from None
                 except Exception as error:  # noqa: BLE001 - whatever the kernel's own Python raises is its author's to read
                     if self._unroll_everything(session):
                         continue
@@ -289,7 +324,9 @@ class _Tracing:
             chosen = list(kernels.values())[-1]
         else:
             raise KernelSyntaxError(
-                "no_kernel", "the source has no function decorated with @nki.jit", remedy="decorate the kernel with @nki.jit"
+                "no_kernel",
+                "the source has no function decorated with @nki.jit",
+                remedy="decorate the kernel with @nki.jit",
             )
         self.namespace = namespace
         return chosen
@@ -311,18 +348,29 @@ class _Tracing:
         outputs = self._outputs(session, returned, params)
         emit.check_output_dependencies(session.top)
         return Kernel(
-            name=function.__name__, dialect=self.dialect, params=params, outputs=outputs, body=session.top,
-            source=self.source, target=self.machine.name, scalars=scalars, signature=names,
-        )  # fmt: skip
+            name=function.__name__,
+            dialect=self.dialect,
+            params=params,
+            outputs=outputs,
+            body=session.top,
+            source=self.source,
+            target=self.machine.name,
+            scalars=scalars,
+            signature=names,
+        )
 
-    def _bind(self, session: Session, function: Any) -> tuple[list[Tensor], list[Any], dict[str, Any], list[str]]:
+    def _bind(
+        self, session: Session, function: Any
+    ) -> tuple[list[Tensor], list[Any], dict[str, Any], list[str]]:
         try:
             signature = inspect.signature(function)
             bound = signature.bind(*self.args)
         except TypeError as error:
             line = function.__code__.co_firstlineno
             raise KernelSyntaxError(
-                "wrong_arguments", f"the kernel takes {signature}, but {len(self.args)} arguments are given: {error}", line=line
+                "wrong_arguments",
+                f"the kernel takes {signature}, but {len(self.args)} arguments are given: {error}",
+                line=line,
             ) from None
         bound.apply_defaults()
         params: list[Tensor] = []
@@ -336,9 +384,13 @@ class _Tracing:
                 annotation = str(signature.parameters[name].annotation)
                 if _is_tensor(item):
                     tensor = Tensor(
-                        session.unique(label), tuple(int(n) for n in item.shape), as_dtype(item.dtype), Buffer.HBM,
-                        kind=TensorKind.INPUT, mutable="mutable_tensor" in annotation,
-                    )  # fmt: skip
+                        session.unique(label),
+                        tuple(int(n) for n in item.shape),
+                        as_dtype(item.dtype),
+                        Buffer.HBM,
+                        kind=TensorKind.INPUT,
+                        mutable="mutable_tensor" in annotation,
+                    )
                     params.append(tensor)
                     values.append(Tile(tensor.whole()))
                 else:
@@ -347,7 +399,9 @@ class _Tracing:
         return params, values, scalars, list(bound.arguments)
 
     def _outputs(self, session: Session, returned: Any, params: list[Tensor]) -> list[Tensor]:
-        values = list(returned) if isinstance(returned, tuple | list) else [] if returned is None else [returned]
+        values = (
+            list(returned) if isinstance(returned, tuple | list) else [] if returned is None else [returned]
+        )
         outputs = []
         for value in values:
             if not isinstance(value, Tile):
@@ -355,32 +409,47 @@ class _Tracing:
             tensor = value.access.tensor
             if tensor.buffer.on_chip:
                 raise NKIError(
-                    "err_unsupported_memory", f"the kernel returns `{tensor.name}`, which is in {tensor.buffer}",
+                    "err_unsupported_memory",
+                    f"the kernel returns `{tensor.name}`, which is in {tensor.buffer}",
                     remedy="store it into an nl.ndarray(..., buffer=nl.shared_hbm) and return that",
-                )  # fmt: skip
+                )
             if value.access != tensor.whole():
-                raise NKIError("invalid_return", f"the kernel returns a part of `{tensor.name}`", remedy="return the whole tensor")
+                raise NKIError(
+                    "invalid_return",
+                    f"the kernel returns a part of `{tensor.name}`",
+                    remedy="return the whole tensor",
+                )
             if tensor.storage not in session.written:
                 raise NKIError(
-                    "err_tensor_output_not_written_to", f"output `{tensor.name}` is never written", line=tensor.line
+                    "err_tensor_output_not_written_to",
+                    f"output `{tensor.name}` is never written",
+                    line=tensor.line,
                 )
             outputs.append(tensor)
         mutable = [t for t in params if t.mutable and t in session.written]
         for tensor in mutable:
             if tensor not in [t.storage for t in outputs]:
-                raise NKIError("err_mutable_parameter_not_returned", f"mutable parameter `{tensor.name}` is written, not returned")
+                raise NKIError(
+                    "err_mutable_parameter_not_returned",
+                    f"mutable parameter `{tensor.name}` is written, not returned",
+                )
         if not outputs:
             raise NKIError(
-                "invalid_return", "the kernel returns nothing",
+                "invalid_return",
+                "the kernel returns nothing",
                 remedy="create the output with nl.ndarray(..., buffer=nl.shared_hbm), store into it and return it",
-            )  # fmt: skip
+            )
         return outputs
 
     def _unroll(self, session: Session, need: NeedsInteger) -> None:
         sites = [session.sites.get(v) for v in need.loops]
         known = {s for s in sites if s is not None} - session.assumptions.unrolled
         if not known:
-            raise NKIError("err_dynamic_control_flow_not_supported", f"{need.why}; it cannot be unrolled", line=_line_of(need))
+            raise NKIError(
+                "err_dynamic_control_flow_not_supported",
+                f"{need.why}; it cannot be unrolled",
+                line=_line_of(need),
+            )
         session.assumptions.unrolled |= known
 
     def _unroll_everything(self, session: Session) -> bool:
@@ -393,8 +462,14 @@ class _Tracing:
     def _host_error(self, error: BaseException) -> KernelHostError:
         text = str(error) or type(error).__name__
         kind = type(error).__name__
-        message = f"assertion failed: {text}" if isinstance(error, AssertionError) and str(error) else f"{kind}: {text}"
-        return KernelHostError("python_error", message, line=_line_of(error), remedy="fix the Python of the kernel")
+        message = (
+            f"assertion failed: {text}"
+            if isinstance(error, AssertionError) and str(error)
+            else f"{kind}: {text}"
+        )
+        return KernelHostError(
+            "python_error", message, line=_line_of(error), remedy="fix the Python of the kernel"
+        )
 
 
 def _is_tensor(value: Any) -> bool:
