@@ -1,0 +1,412 @@
+"""The pipeline: gate, compile, profile, screen, promote."""
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Self
+
+from nkibench.errors import WorkUnknown
+from nkibench.problem import Problem, Work
+from nkibench.regime import Regime
+from nkibench.roofline import percent_of_peak
+
+from ..backends import ArrayType, Narrowing
+from ..channel import SharedArrays
+from ..kernel import Kernel
+from ..pool import Lease, PoolSettings, WorkerLost, WorkerPool, available_cores
+from ..profile import Bounds, Profile
+from ..verification import (
+    Check,
+    Comparison,
+    Finding,
+    compare,
+    first_difference,
+    impossible,
+    precision_finding,
+    traffic_of,
+)
+from ..worker import Answer, Fault
+from .references import References, ReferenceSession
+from .result import Evaluation, EvaluationError, Failure, RegimeResult, Stage, Status, Verification
+from .settings import EvaluationSettings
+
+_SERVICE = "tools.kernel_service"
+
+_LEAST_LEASE_S = 0.1
+_SHARED_BYTES = 16 << 30
+"""Address space for arrays that are shared with a worker and do not count as its own memory."""
+_EITHER_STATUS = ("internal_error", "memory_limit")
+"""Faults that say nothing of where they happened."""
+
+_REMEDIES = {
+    Check.written: "store every element, and initialise what is accumulated into",
+    Check.precision: "keep every tile in float32, or run with relaxed precision",
+    Check.reproducible: "make the kernel depend on nothing but its arguments",
+}
+
+
+class _Verdict(Exception):
+    """Ends an evaluation early."""
+
+    def __init__(self, status: Status, error: EvaluationError) -> None:
+        super().__init__(str(error))
+        self.status = status
+        self.error = error
+
+
+@dataclass
+class _Progress:
+    """What has been found out so far."""
+
+    profile: Profile | None = None
+    bounds: Bounds | None = None
+    work: Work | None = None
+    verification: Verification | None = None
+    runs: list[RegimeResult] = field(default_factory=list)
+    narrowings: list[Narrowing] = field(default_factory=list)
+
+
+class Evaluator:
+    """Evaluates kernels with fixed settings. Safe to share between threads and event loops; close it when done."""
+
+    def __init__(self, settings: EvaluationSettings | None = None, pool: WorkerPool | None = None) -> None:
+        """With a `pool` of your own, which stays yours to close; without one, a pool with a worker a core."""
+        self.settings = settings or EvaluationSettings()
+        self._own_pool = pool is None
+        hidden = (str(self.settings.cache),) if self.settings.cache else ()
+        self.pool = pool or WorkerPool(PoolSettings(hidden=hidden))
+        self._threads = max(1, available_cores() // self.pool.settings.slots)
+        self._references = References(self.settings, self.pool, self._threads)
+
+    def evaluate(self, kernel: Kernel, problem: Problem, stage: Stage | None = None) -> Evaluation:
+        """The verdict on one kernel. Whatever the kernel does, this returns.
+
+        Args:
+            kernel: what to evaluate.
+            problem: what it should compute.
+            stage: how far to go; the settings say by default.
+
+        Raises:
+            nkibench.InvalidReference: the problem's reference does not work, so no kernel can be judged.
+            PoolBroken: no worker can be started.
+        """
+        return self._submit(kernel, problem, stage, _Cancellation()).result()
+
+    async def aevaluate(self, kernel: Kernel, problem: Problem, stage: Stage | None = None) -> Evaluation:
+        """As `evaluate`, without blocking the event loop; cancelling it ends its worker."""
+        cancellation = _Cancellation()
+        try:
+            return await asyncio.wrap_future(self._submit(kernel, problem, stage, cancellation))
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
+
+    def profile(self, kernel: Kernel, problem: Problem) -> Evaluation:
+        """Latency, counters and bounds, without data: `evaluate` up to the first stage."""
+        return self.evaluate(kernel, problem, Stage.profile)
+
+    async def aprofile(self, kernel: Kernel, problem: Problem) -> Evaluation:
+        """As `profile`, without blocking the event loop."""
+        return await self.aevaluate(kernel, problem, Stage.profile)
+
+    def close(self) -> None:
+        """Gives up workers and memory."""
+        self._references.close()
+        if self._own_pool:
+            self.pool.close()
+
+    def __enter__(self) -> Self:
+        """Closes on exit."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    def _submit(
+        self, kernel: Kernel, problem: Problem, stage: Stage | None, cancellation: "_Cancellation"
+    ) -> "Future[Evaluation]":
+        asked = stage or self.settings.stage
+        return self.pool.executor.submit(self._evaluate, kernel, problem, asked, cancellation)
+
+    def _evaluate(
+        self, kernel: Kernel, problem: Problem, stage: Stage, cancellation: "_Cancellation"
+    ) -> Evaluation:
+        started = time.monotonic()
+        progress = _Progress()
+        error: EvaluationError | None = None
+        status = Status.profiled if stage is Stage.profile else Status.correct
+        try:
+            with self._references.open(problem) as reference:
+                _Run(self, kernel, reference, stage, cancellation, progress).go()
+        except _Verdict as verdict:
+            status, error = verdict.status, verdict.error
+        profile = progress.profile
+        percent = None
+        if profile and progress.work and progress.work.min_traffic_bytes:
+            percent = percent_of_peak(progress.work, profile.latency_ms, profile.target)
+        return Evaluation(
+            kernel_id=kernel.id,
+            problem=problem.name,
+            target=self.settings.target,
+            backend=self.settings.backend,
+            stage=stage,
+            status=status,
+            error=error,
+            verification=progress.verification,
+            profile=profile,
+            bounds=progress.bounds,
+            latency_ms=profile.latency_ms if profile else None,
+            percent_of_peak=percent,
+            wall_s=time.monotonic() - started,
+        )
+
+
+class _Run:
+    """One kernel on its way through the stages."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        kernel: Kernel,
+        reference: ReferenceSession,
+        stage: Stage,
+        cancellation: "_Cancellation",
+        progress: _Progress,
+    ) -> None:
+        self._evaluator = evaluator
+        self._settings = evaluator.settings
+        self._pool = evaluator.pool
+        self._kernel = kernel
+        self._reference = reference
+        self._problem = reference.problem
+        self._stage = stage
+        self._cancellation = cancellation
+        self._progress = progress
+        self._deadline = time.monotonic() + self._settings.timeout_s
+        self._outputs: list[ArrayType] = []
+
+    def go(self) -> None:
+        """Fills in the progress, stage after stage.
+
+        Raises:
+            _Verdict: at the first thing that is wrong.
+        """
+        arguments = self._reference.argument_types()
+        trace = self._compile(arguments)
+        self._check_precision()
+        self._progress.work = self._work(arguments)
+        with self._lease() as lease:
+            self._call(lease, "load", tail=trace)
+            self._profile(lease)
+            if self._stage is Stage.profile:
+                self._check_physics()
+                return
+            screened = self._allocate_outputs()
+            with screened:
+                self._verify(lease, screened, self._settings.seeds[0], Regime.normal, keep=True)
+                lease.end()
+                if self._stage is Stage.promote:
+                    self._promote(arguments, screened)
+        self._progress.verification = self._verification(None)
+        self._check_physics()
+
+    def _compile(self, arguments: Sequence[ArrayType | float]) -> bytes:
+        described = [
+            {"shape": list(value.shape), "dtype": value.dtype} if isinstance(value, ArrayType) else value
+            for value in arguments
+        ]
+        with self._lease() as lease:
+            answer = self._call(
+                lease,
+                "compile",
+                {"arguments": described, "target": self._settings.target},
+                tail=self._kernel.source.encode("utf-8", "surrogatepass"),
+                timeout_s=self._settings.compile_timeout_s,
+            )
+        self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
+        self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
+        return answer.tail
+
+    def _check_precision(self) -> None:
+        finding = precision_finding(self._progress.narrowings)
+        if finding and self._settings.precision == "strict":
+            self._fail(Status.incorrect, finding, None, None)
+
+    def _work(self, arguments: Sequence[ArrayType | float]) -> Work:
+        try:
+            return self._problem.work(self._settings.small)
+        except WorkUnknown:
+            moved = traffic_of(arguments, self._outputs)
+            return Work(vector_flops=0, matmul_flops=0, min_traffic_bytes=moved)
+
+    def _profile(self, lease: Lease) -> None:
+        answer = self._call(lease, "profile", timeout_s=self._settings.compile_timeout_s)
+        self._progress.profile = Profile.model_validate(answer.fields["profile"])
+        if answer.fields["bounds"]:
+            self._progress.bounds = Bounds.model_validate(answer.fields["bounds"])
+
+    def _check_physics(self) -> None:
+        assert self._progress.profile is not None and self._progress.work is not None
+        finding = impossible(self._progress.profile, self._progress.work)
+        if finding:
+            self._fail(Status.suspect, finding, None, None)
+
+    def _promote(self, arguments: Sequence[ArrayType | float], screened: SharedArrays) -> None:
+        """Everything once more from the text on, in processes that know nothing of the first time."""
+        first, *others = self._settings.seeds
+        plan = [(seed, Regime.normal) for seed in others]
+        if self._settings.regimes:
+            plan += [(first, regime) for regime in self._problem.regimes if regime is not Regime.normal]
+        trace = self._compile(arguments)
+        with self._lease() as lease, self._allocate_outputs() as returned:
+            self._call(lease, "load", tail=trace)
+            drawn = self._reference.draw(first, Regime.normal)
+            self._call(lease, "run", arrays=[drawn.tensors], writable=[returned])
+            finding = first_difference(screened.arrays(), returned.arrays())
+            if finding:
+                self._fail(Status.incorrect, finding, first, Regime.normal)
+            for seed, regime in plan:
+                self._verify(lease, returned, seed, regime)
+
+    def _verify(
+        self, lease: Lease, returned: SharedArrays, seed: int, regime: Regime, *, keep: bool = False
+    ) -> None:
+        drawn = self._reference.draw(seed, regime, keep=keep)
+        self._call(lease, "run", arrays=[drawn.tensors], writable=[returned])
+        expected = self._reference.expected(seed, regime)
+        try:
+            outputs = self._reference.translate(returned, expected)
+        except Fault as fault:
+            finding = Finding(Check.shape, 0, None, None, None, fault.message)
+            comparison = Comparison(math.inf, math.inf, finding)
+        else:
+            comparison = compare(outputs, expected, self._problem.tolerance, self._evaluator._threads)
+        self._progress.runs.append(
+            RegimeResult(
+                seed=seed,
+                regime=regime,
+                relative_l2=comparison.relative_l2,
+                tile_relative_l2=comparison.tile_relative_l2,
+            )
+        )
+        if comparison.finding:
+            self._fail(Status.incorrect, comparison.finding, seed, regime)
+
+    def _verification(self, failure: Failure | None) -> Verification:
+        runs = self._progress.runs
+        return Verification(
+            seeds=list(dict.fromkeys(run.seed for run in runs)),
+            regimes=list(dict.fromkeys(run.regime for run in runs)),
+            worst_relative_l2=_worst(run.relative_l2 for run in runs),
+            worst_tile_relative_l2=_worst(run.tile_relative_l2 for run in runs),
+            tolerance=self._problem.tolerance,
+            precision=self._settings.precision,
+            narrowed=sorted({narrowing.dtype for narrowing in self._progress.narrowings}),
+            passed=failure is None,
+            failure=failure,
+            runs=runs,
+        )
+
+    def _fail(self, status: Status, finding: Finding, seed: int | None, regime: Regime | None) -> None:
+        where = f" (seed {seed}, {regime} inputs)" if regime else ""
+        failure = Failure(
+            check=finding.check,
+            seed=seed,
+            regime=regime,
+            output=finding.output if finding.place is not None else None,
+            index=finding.place,
+            expected=finding.expected,
+            got=finding.got,
+            message=finding.message + where,
+        )
+        self._progress.verification = self._verification(failure)
+        remedy = _REMEDIES.get(finding.check)
+        raise _Verdict(status, EvaluationError(name=finding.check, message=failure.message, remedy=remedy))
+
+    def _allocate_outputs(self) -> SharedArrays:
+        return SharedArrays.allocate([(output.dtype, output.shape) for output in self._outputs])
+
+    @contextlib.contextmanager
+    def _lease(self) -> Iterator[Lease]:
+        left = max(self._deadline - time.monotonic(), _LEAST_LEASE_S)
+        memory = self._settings.memory_mb << 20
+        with self._pool.lease(
+            _SERVICE, timeout_s=left, memory_bytes=memory, shared_bytes=_SHARED_BYTES
+        ) as lease:
+            with self._cancellation.watch(lease):
+                yield lease
+
+    def _call(
+        self,
+        lease: Lease,
+        operation: str,
+        fields: dict[str, object] | None = None,
+        *,
+        tail: bytes = b"",
+        arrays: Sequence[SharedArrays] = (),
+        writable: Sequence[SharedArrays] = (),
+        timeout_s: float | None = None,
+    ) -> Answer:
+        compiling = operation in ("compile", "load")
+        failed = Status.compile_error if compiling else Status.runtime_error
+        try:
+            return lease.call(
+                operation, fields, tail=tail, arrays=arrays, writable=writable, timeout_s=timeout_s
+            )
+        except Fault as fault:
+            status = failed if fault.name in _EITHER_STATUS else Status(fault.status)
+            error = EvaluationError(
+                name=fault.name, message=fault.message, line=fault.line, remedy=fault.remedy
+            )
+            raise _Verdict(status, error) from fault
+        except WorkerLost as lost:
+            if lost.timed_out:
+                limit = self._settings.timeout_s if timeout_s is None else timeout_s
+                what = "tracing" if operation == "compile" else f"the {operation}"
+                raise _Verdict(
+                    Status.timeout,
+                    EvaluationError(
+                        name="timeout",
+                        message=f"{what} was not done within {limit:g} s",
+                        remedy="look for loops that do not end, and for unrolled loops of many trips",
+                    ),
+                ) from lost
+            raise _Verdict(failed, EvaluationError(name="worker_died", message=str(lost))) from lost
+
+
+class _Cancellation:
+    """Ends the workers of an evaluation that nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._leases: list[Lease] = []
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            for lease in self._leases:
+                lease.abort()
+
+    @contextlib.contextmanager
+    def watch(self, lease: Lease) -> Iterator[None]:
+        with self._lock:
+            self._leases.append(lease)
+            if self._cancelled:
+                lease.abort()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._leases.remove(lease)
+
+
+def _worst(errors: Iterable[float]) -> float:
+    """The largest, NaN and infinity as infinity."""
+    return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)

@@ -1,0 +1,103 @@
+"""The worker's side of an evaluation: gate, compile, profile and run one kernel."""
+
+from typing import Any
+
+import numpy as np
+
+from . import gate
+from .backends import ArrayType, Backend
+from .backends.simulator import SimulatedKernel, SimulatorBackend
+from .channel import SharedArrays
+from .worker import Answer, Fault, Operation
+
+# Beyond this the source is refused by number of tensors shown, not by number found.
+_SHOWN_NARROWINGS = 8
+
+
+def preload() -> None:
+    """Has the nursery import everything that a worker needs."""
+
+
+def operations() -> dict[str, Operation]:
+    """The operations of one worker that keeps one compiled kernel."""
+    worker = _KernelWorker()
+    return {
+        "compile": worker.compile,
+        "load": worker.load,
+        "profile": worker.profile,
+        "run": worker.run,
+    }
+
+
+class _KernelWorker:
+    def __init__(self) -> None:
+        self._backend: Backend = SimulatorBackend()
+        self._compiled: Any = None
+
+    def compile(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
+        """Gate and compiler; answers with what the kernel returns and how exactly it computes, and the trace."""
+        source = tail.decode("utf-8", "surrogatepass")
+        refuse(source)
+        arguments = [
+            ArrayType(tuple(argument["shape"]), argument["dtype"]) if isinstance(argument, dict) else argument
+            for argument in fields["arguments"]
+        ]
+        self._compiled = self._backend.compile(source, arguments, fields["target"])
+        return Answer(self._facts(), self._compiled.dump())
+
+    def load(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
+        """Takes over what another worker compiled; this process never sees the kernel's source run."""
+        self._compiled = SimulatedKernel.load(tail)
+        return Answer(self._facts())
+
+    def profile(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
+        """Latency, counters and bounds."""
+        profile, bounds = self._backend.profile(self._compiled)
+        return Answer(
+            {
+                "profile": profile.model_dump(mode="json"),
+                "bounds": bounds.model_dump(mode="json") if bounds else None,
+            }
+        )
+
+    def run(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
+        """Runs on the first shared arrays and copies the outputs into the second."""
+        inputs, outputs = arrays
+        results = self._backend.run(self._compiled, inputs.arrays())
+        targets = outputs.arrays(writable=True)
+        if len(results) != len(targets):
+            raise Fault("incorrect", "output_count", f"{len(results)} outputs, compiled for {len(targets)}")
+        for target, result in zip(targets, results, strict=True):
+            result = np.asarray(result)
+            if result.shape != target.shape:
+                raise Fault(
+                    "incorrect", "output_shape", f"{list(result.shape)}, compiled for {list(target.shape)}"
+                )
+            np.copyto(target, result, casting="unsafe")
+        return Answer()
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "outputs": [
+                {"shape": list(output.shape), "dtype": output.dtype} for output in self._compiled.outputs
+            ],
+            "narrowings": [
+                {"dtype": narrowing.dtype, "tensor": narrowing.tensor, "line": narrowing.line}
+                for narrowing in self._compiled.narrowings()[:_SHOWN_NARROWINGS]
+            ],
+        }
+
+
+def refuse(source: str) -> None:
+    """Raises what the gate finds in `source`.
+
+    Raises:
+        Fault: the first rejection in full, the number of the others.
+    """
+    rejections = gate.inspect(source)
+    if not rejections:
+        return
+    first = rejections[0]
+    others = f" (and {len(rejections) - 1} more)" if len(rejections) > 1 else ""
+    status = "compile_error" if first.rule is gate.Rule.syntax else "rejected"
+    raise Fault(status, first.rule, first.message + others, line=first.line, remedy=first.advice)
