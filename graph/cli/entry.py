@@ -1,4 +1,4 @@
-"""Where the `accelopt` script starts: checks the installation, runs a command, turns failures into one line."""
+"""Where the `accelopt` script starts: checks the installation, runs a command, tells failures in one line."""
 
 import importlib.util
 import json
@@ -83,8 +83,8 @@ def describe(failure: Exception) -> tuple[str, int]:
 def check_rooms() -> None:
     """See that the five packages lie side by side.
 
-    Their names are ordinary words, and distributions of strangers carry two of them. One of those in the same
-    environment would be imported instead of ours, or mixed with it, and fail in a place that explains nothing.
+    Their names are ordinary words, and distributions of strangers carry two of them. One of those in the
+    same environment would be imported instead of ours, or mixed with it, and fail far from the cause.
 
     Raises:
         CommandError: a package is missing or comes from somewhere else.
@@ -94,9 +94,12 @@ def check_rooms() -> None:
         spec = importlib.util.find_spec(room)
         if spec is None:
             raise CommandError(
-                f"the package {room!r} is missing beside {home / 'graph'}; install from a full checkout: make install"
+                f"the package {room!r} is missing beside {home / 'graph'}; "
+                "install from a full checkout: make install"
             )
-        origin = Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [""])))
+        origin = (
+            Path(spec.origin) if spec.origin else Path(next(iter(spec.submodule_search_locations or [""])))
+        )
         folder = origin.parent if spec.origin else origin
         if folder.resolve() != home / room:
             raise CommandError(

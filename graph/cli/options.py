@@ -15,7 +15,7 @@ Target = Annotated[
 Backend = Annotated[
     Literal["simulator", "neuron", "auto"],
     typer.Option(
-        help="Where kernels run: the built-in simulator, a Trainium device of this host, or the device if present."
+        help="Where kernels run: the built-in simulator, this host's Trainium device, or the device if any."
     ),
 ]
 
@@ -33,4 +33,6 @@ ReferenceFile = Annotated[
     ),
 ]
 
-KernelFile = Annotated[Path, typer.Argument(help="A Python file with one @nki.jit kernel.", show_default=False)]
+KernelFile = Annotated[
+    Path, typer.Argument(help="A Python file with one @nki.jit kernel.", show_default=False)
+]

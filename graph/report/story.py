@@ -15,6 +15,8 @@ from nkibench.registry import load_problem
 from nkibench.roofline import peak_ms
 from tools.profile import Bounds, Profile
 
+from .summary import models_of
+
 
 @dataclass(frozen=True)
 class Step:
@@ -117,11 +119,7 @@ class Story:
     @property
     def models(self) -> list[str]:
         """The models that the settings name, each once."""
-        named: list[str] = []
-        for role in ("planner", "executor", "fixer", "summarizer"):
-            settings = self.run.settings.get(role) or {}
-            named += [name for name in settings.get("models", ()) if name not in named]
-        return named
+        return models_of(self.run.settings)
 
 
 def read_story(ledger: Ledger, run_id: str) -> Story:

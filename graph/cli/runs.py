@@ -1,0 +1,126 @@
+"""`accelopt runs` and `accelopt cost`: what the ledger knows of past and present runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import AsJson
+from .output import console, duration, milliseconds, percent, print_json
+
+if TYPE_CHECKING:
+    from memory_store.ledger import Ledger
+
+RunName = Annotated[
+    str,
+    typer.Argument(help="A run's id, how it begins, or `last`; see: accelopt runs", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(runs)
+    app.command()(cost)
+
+
+def runs(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the last first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the last first."""
+    from ..report.summary import run_summary
+
+    with open_ledger() as ledger:
+        found = [] if ledger is None else [run_summary(ledger, run) for run in ledger.runs(limit=limit)]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        console().print("no runs yet; try: accelopt optimize silu")
+        return
+    console().print(_table(found))
+
+
+def cost(
+    names: Annotated[
+        list[str], typer.Argument(help="Runs to compare.", metavar="RUN...", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compare what runs cost and gained: speedup, tokens, USD, and USD for each percent gained."""
+    from ..report.summary import run_cost
+    from .output import CommandError
+
+    with open_ledger() as ledger:
+        if ledger is None:
+            raise CommandError("there are no runs yet; accelopt optimize makes some")
+        rows = [run_cost(ledger, ledger.find_run(name)) for name in names]
+    if as_json:
+        print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("run")
+    for column in ("speedup", "tokens in", "out", "calls", "USD", "USD per % gained"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        each = row["usd_per_percent_gained"]
+        table.add_row(
+            f"{row['run_id']} ({', '.join(row['problems'])}; {', '.join(row['models'])})",
+            f"{row['speedup']:.3f}x" if row["speedup"] else "-",
+            f"{row['input_tokens']:,}",
+            f"{row['output_tokens']:,}",
+            f"{row['calls']:,}",
+            f"{row['usd']:.4f}",
+            f"{each:.4f}" if each is not None else "-",
+        )
+    console().print(table)
+
+
+@contextmanager
+def open_ledger() -> Iterator[Ledger | None]:
+    """The ledger of the home; None where there is none yet, for looking must not make one."""
+    from memory_store.home import find_home
+
+    home = find_home()
+    if not home.postgres_url and not (home.root / "ledger.sqlite").exists():
+        yield None
+        return
+    from memory_store.ledger import Ledger
+
+    with Ledger(home.ledger_url) as ledger:
+        yield ledger
+
+
+def _table(found: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("run", "status", "problem", "target", "models", "started (UTC)"):
+        table.add_column(column)
+    for column in ("worked", "kernels", "baseline", "best", "speedup", "peak", "USD"):
+        table.add_column(column, justify="right")
+    for run in found:
+        for index, gain in enumerate(run["problems"] or [{}]):
+            first = index == 0
+            speedup = gain.get("speedup")
+            table.add_row(
+                run["run_id"] if first else "",
+                run["status"] if first else "",
+                gain.get("problem", "-"),
+                run["target"],
+                ", ".join(run["models"]) if first else "",
+                run["started_at"][:16].replace("T", " ") if first else "",
+                duration(run["wall_s"]) if first else "",
+                f"{run['kernels_correct']}/{run['kernels_evaluated']}" if first else "",
+                milliseconds(gain.get("baseline_latency_ms")),
+                milliseconds(gain.get("best_latency_ms")),
+                f"{speedup:.2f}x" if speedup else "-",
+                percent(gain.get("best_percent_of_peak")),
+                f"{run['usd']:.2f}" if first else "",
+            )
+    return table

@@ -1,0 +1,103 @@
+"""A run in a few figures, as plain JSON for tables, scripts and the dashboard."""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import Any
+
+from memory_store.ledger import Ledger, RunRecord
+from nkibench.errors import NKIBenchError
+from nkibench.registry import load_problem
+from nkibench.roofline import percent_of_peak
+
+
+def models_of(settings: dict[str, Any]) -> list[str]:
+    """The models that a run's settings name, each once."""
+    named: list[str] = []
+    for role in ("planner", "executor", "fixer", "summarizer"):
+        named += [one for one in (settings.get(role) or {}).get("models", ()) if one not in named]
+    return named
+
+
+def run_summary(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
+    """One run as plain JSON: how it stands, what it gained and what it cost."""
+    gains = _gains(ledger, run)
+    spent = ledger.total_spending(run.id)
+    counts = ledger.counts(run.id)
+    return {
+        "run_id": run.id,
+        "status": run.status.value,
+        "note": run.note,
+        "problems": gains,
+        "target": run.target,
+        "backend": run.backend,
+        "models": models_of(run.settings),
+        "seed": run.seed,
+        "iterations": run.settings.get("iterations"),
+        "kernels_evaluated": counts.evaluated,
+        "kernels_correct": counts.correct,
+        "tokens": spent.tokens,
+        "usd": spent.usd,
+        "wall_s": round(ledger.wall_s(run.id), 3),
+        "started_at": run.started_at.isoformat(),
+        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+    }
+
+
+def _gains(ledger: Ledger, run: RunRecord) -> list[dict[str, Any]]:
+    rows = []
+    for row in ledger.problems(run.id):
+        best = ledger.best(run.id, row.problem)
+        base_ms, best_ms = row.baseline_latency_ms, best.latency_ms if best else None
+        reached = None
+        if best_ms:
+            try:
+                work = load_problem(row.problem).work(bool(run.settings.get("small")))
+                reached = percent_of_peak(work, best_ms, run.target)
+            except NKIBenchError:
+                # A user's own problem: the search wrote the percentage beside its kernels.
+                fit = ledger.candidates(run.id, problem=row.problem, status="correct")
+                reached = next((c.percent_of_peak for c in fit if c.latency_ms == best_ms), None)
+        rows.append(
+            {
+                "problem": row.problem,
+                "baseline_latency_ms": base_ms,
+                "best_latency_ms": best_ms,
+                "speedup": base_ms / best_ms if base_ms and best_ms else None,
+                "best_percent_of_peak": reached,
+                "rounds_done": row.rounds_done,
+            }
+        )
+    return rows
+
+
+def run_cost(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
+    """What a run spent, and what it got for it: USD for each percent of geometric mean speedup."""
+    gains = _gains(ledger, run)
+    speedups = [one["speedup"] for one in gains if one["speedup"]]
+    speedup = exp(sum(map(log, speedups)) / len(speedups)) if speedups else None
+    spent = ledger.total_spending(run.id)
+    gained = 100 * (speedup - 1) if speedup else 0.0
+    return {
+        "run_id": run.id,
+        "problems": [one["problem"] for one in gains],
+        "models": models_of(run.settings),
+        "speedup": speedup,
+        "calls": spent.calls,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "usd": spent.usd,
+        "usd_per_percent_gained": spent.usd / gained if gained > 0 else None,
+        "by_role": [
+            {
+                "role": one.role,
+                "model": one.model,
+                "calls": one.calls,
+                "failed_calls": one.failed_calls,
+                "input_tokens": one.input_tokens,
+                "output_tokens": one.output_tokens,
+                "usd": one.usd,
+            }
+            for one in ledger.spending(run.id, by=("role", "model"))
+        ],
+    }

@@ -1,0 +1,43 @@
+"""The dashboard's routes over a ledger."""
+
+import pytest
+from starlette.testclient import TestClient
+
+from graph.web import app
+
+
+@pytest.fixture
+def client(home):
+    return TestClient(app)
+
+
+def test_the_dashboard_lists_runs_and_links_their_reports(client, recorded):
+    page = client.get("/dashboard")
+    assert page.status_code == 200
+    assert 'href="/dashboard/runs/run-of-silu"' in page.text and "1.60×" in page.text
+    report = client.get("/dashboard/runs/run-of-silu")
+    assert report.status_code == 200 and "Fuse silu" in report.text
+    assert 'src="/dashboard/plotly.js"' in report.text
+
+
+def test_runs_are_there_as_json_too(client, recorded):
+    (run,) = client.get("/dashboard/runs.json").json()
+    assert run["problems"][0]["speedup"] == pytest.approx(1.6)
+    assert client.get("/dashboard/runs/run-of/summary.json").json() == run
+
+
+def test_an_unknown_run_is_a_404_that_says_so(client, recorded):
+    answer = client.get("/dashboard/runs/nothing")
+    assert answer.status_code == 404 and "no run nothing" in answer.text
+
+
+def test_a_home_without_runs_has_a_dashboard(client):
+    assert "No runs yet" in client.get("/dashboard").text
+
+
+def test_the_charts_javascript_comes_from_this_server(client):
+    answer = client.get("/dashboard/plotly.js")
+    assert (
+        answer.headers["content-type"].startswith("text/javascript")
+        and "plotly" in answer.text[:2000].lower()
+    )
