@@ -1,10 +1,11 @@
 """The experience store: what earlier rounds, problems and runs have learned, found again by similarity.
 
-Every experience lies in two Chroma collections, one of its operator family and one of all. A query over
-everything and a query within a family are then both a search of one index without a filter; Chroma filters
-by scanning its metadata, which at 100 000 records takes fifty times as long as the search itself. Further
-conditions are checked on more neighbours than asked for, and only where that leaves too few does Chroma
-filter.
+Every experience lies in two Chroma collections: one of all, with its record, and one of its operator family,
+with its vector and what can be filtered by. A query over everything and a query within a family are then
+both a search of one index without a filter; Chroma filters by scanning its metadata, which at 100 000 records
+takes fifty times as long as the search itself. Reading metadata is what costs next, so a query asks for the
+ids of more neighbours than it needs, looks at the records from the nearest on until it has enough, and lets
+Chroma filter only where those neighbours were too few.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -31,12 +33,16 @@ from .experience import Experience, Kind
 
 if TYPE_CHECKING:
     from chromadb.api.client import Client
-    from langchain_chroma import Chroma
+    from chromadb.api.models.Collection import Collection
+    from langchain_core.vectorstores import VectorStore
 
 ALL = "experiences"
 """Name of the collection of everything."""
 SCHEMA = 1
-_OVERFETCH = 4
+_WIDER = 4
+"""How many times more neighbours are looked at than wanted, and again where that was too few."""
+_BATCH = 500
+"""Records in one request; Chroma takes a few thousand."""
 _WRITE_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
 
@@ -67,10 +73,9 @@ class Where(BaseModel):
             return False
         return self.run_id is None or self.run_id in metadata.get("run_ids", ())
 
-    def filter(self, *, without_operator: bool = False) -> dict[str, Any] | None:
+    def filter(self) -> dict[str, Any] | None:
         """The conditions in Chroma's language; None where there are none."""
-        excluded = {"run_id", "operator"} if without_operator else {"run_id"}
-        plain = self.model_dump(mode="json", exclude_none=True, exclude=excluded)
+        plain = self.model_dump(mode="json", exclude_none=True, exclude={"run_id"})
         parts: list[dict[str, Any]] = [{name: value} for name, value in plain.items()]
         if self.run_id is not None:
             parts.append({"run_ids": {"$contains": self.run_id}})
@@ -79,10 +84,9 @@ class Where(BaseModel):
         return parts[0] if parts else None
 
 
-class Recalled(BaseModel):
+@dataclass(frozen=True)
+class Recalled:
     """An experience and how far it is from what was asked."""
-
-    model_config = ConfigDict(frozen=True)
 
     experience: Experience
     distance: float
@@ -90,6 +94,7 @@ class Recalled(BaseModel):
 
 
 Recollection = list[Recalled]
+Neighbours = list[tuple[str, float]]
 
 
 class ExperienceStore:
@@ -122,7 +127,7 @@ class ExperienceStore:
         self._reconnects = reconnects
         self._state = threading.RLock()
         self._generation = 0
-        self._collections: dict[str, Chroma] = {}
+        self._collections: dict[str, Collection] = {}
         self._closed = False
         self._client, self._release = connect()
         try:
@@ -227,15 +232,19 @@ class ExperienceStore:
         """
         new = {found.id: found for found in experiences}
         ids = list(new)
-        step = self._batch_size()
-        for start in range(0, len(ids), step):
-            self._add_batch([new[one] for one in ids[start : start + step]], run_id)
+        for start in range(0, len(ids), _BATCH):
+            self._add_batch([new[one] for one in ids[start : start + _BATCH]], run_id)
         return ids
 
-    def query(self, text: str, k: int, where: Where | None = None) -> Recollection:
+    def query(self, text: str, k: int, where: Where | None = None, *, distinct: bool = True) -> Recollection:
         """The `k` experiences nearest to `text` that meet the conditions, nearest first.
 
-        `text` is best made by `experience.situation`, which has the form of what is stored.
+        Args:
+            text: best made by `experience.situation`, which has the form of what is stored.
+            k: how many at most.
+            where: conditions.
+            distinct: of several that say the same, found on different kernels, give only the one with the
+                strongest effect. A prompt gains nothing from reading a sentence twice.
 
         Raises:
             StoreError: it cannot be read.
@@ -243,46 +252,35 @@ class ExperienceStore:
         if k <= 0:
             return []
         where = where or Where()
-        vector = self._embedded([text])[0].tolist()
+        vector = self._embedded([text])
+        # Within a family's own index its operator is no condition any more.
         name = ALL if where.operator is None else family_name(where.operator)
-        condition = where.filter(without_operator=True)
-        wanted = k if condition is None else _OVERFETCH * k
+        condition = where.model_copy(update={"operator": None}).filter()
 
         def search() -> Recollection:
             collection = self._collection(name)
             if collection is None:
                 return []
-            near = collection.similarity_search_by_vector_with_relevance_scores(vector, wanted)
-            fit = [(document, distance) for document, distance in near if where.allows(document.metadata)]
-            if len(fit) < k and len(near) == wanted and condition is not None:
-                fit = collection.similarity_search_by_vector_with_relevance_scores(vector, k, condition)
-            recalled = [
-                Recalled(experience=_experience(document.metadata), distance=distance)
-                for document, distance in fit
-            ]
-            return sorted(recalled, key=lambda one: (one.distance, one.experience.id))[:k]
+            wanted = _WIDER * k
+            near = _neighbours(collection, vector, wanted, None)
+            found = self._first(near, k, where, distinct)
+            if len(found) < k and len(near) == wanted:
+                near = _neighbours(collection, vector, _WIDER * wanted, condition)
+                found = self._first(near, k, where, distinct)
+            return found
 
         return self._reached(search)
 
     def get(self, ids: Sequence[str]) -> Experiences:
         """The experiences with these ids, in this order; unknown ones are left out."""
-        found = self._metadata_of(list(dict.fromkeys(ids)))
+        found = self._reached(lambda: self._records(list(dict.fromkeys(ids))))
         return [_experience(found[one]) for one in ids if one in found]
 
     def list(self, where: Where | None = None, *, limit: int | None = None) -> Experiences:
         """Experiences that meet the conditions, newest first."""
-        where = where or Where()
-        name = ALL if where.operator is None else family_name(where.operator)
-
-        def read() -> Sequence[Metadata]:
-            collection = self._collection(name)
-            if collection is None:
-                return ()
-            condition = where.filter(without_operator=True)
-            answer = collection.get(where=condition, include=["metadatas"])
-            return tuple(answer["metadatas"])
-
-        found = [_experience(metadata) for metadata in self._reached(read)]
+        condition = (where or Where()).filter()
+        answer = self._reached(lambda: self._made(ALL).get(where=condition, include=["metadatas"]))
+        found = [_experience(metadata) for metadata in answer["metadatas"] or ()]
         found.sort(key=lambda one: one.id)
         found.sort(key=lambda one: (one.created_at, one.round), reverse=True)
         return found[:limit]
@@ -293,38 +291,34 @@ class ExperienceStore:
 
     def count(self, where: Where | None = None) -> int:
         """How many experiences meet the conditions."""
-        where = where or Where()
-        name = ALL if where.operator is None else family_name(where.operator)
-        condition = where.filter(without_operator=True)
-
-        def read() -> int:
-            collection = self._collection(name)
-            if collection is None:
-                return 0
-            if condition is None:
-                return int(collection._collection.count())
-            return len(collection.get(where=condition, include=[])["ids"])
-
-        return self._reached(read)
+        condition = (where or Where()).filter()
+        if condition is None:
+            return self._reached(lambda: self._made(ALL).count())
+        answer = self._reached(lambda: self._made(ALL).get(where=condition, include=[]))
+        return len(answer["ids"])
 
     def delete(self, ids: Sequence[str]) -> int:
         """Forget experiences; returns how many there were."""
+
+        def remove() -> int:
+            found = self._records(list(dict.fromkeys(ids)))
+            families: dict[str, Ids] = {}
+            for one, metadata in found.items():
+                families.setdefault(family_name(str(metadata["operator"])), []).append(one)
+            # The record last: while it is there, forgetting can be taken up again after a kill.
+            for name, members in [*families.items(), (ALL, list(found))]:
+                if members:
+                    self._made(name).delete(ids=members)
+            return len(found)
+
         with self._writing():
-            found = self._metadata_of(list(dict.fromkeys(ids)))
+            return self._reached(remove)
 
-            def remove() -> None:
-                for one, metadata in found.items():
-                    for name in (ALL, family_name(str(metadata["operator"]))):
-                        collection = self._collection(name)
-                        if collection is not None:
-                            collection.delete(ids=[one])
+    def vectorstore(self) -> VectorStore:
+        """All experiences as a LangChain vector store, for retrievers and tools of your own; to be read."""
+        from langchain_chroma import Chroma
 
-            self._reached(remove)
-        return len(found)
-
-    def vectorstore(self) -> Chroma:
-        """All experiences as a LangChain vector store, for retrievers and tools of your own. To be read."""
-        return self._reached(lambda: self._made(ALL))
+        return Chroma(collection_name=ALL, client=self._client, embedding_function=_Adapter(self._embedded))
 
     def close(self) -> None:
         """Let go of the store; a second time does nothing."""
@@ -382,73 +376,84 @@ class ExperienceStore:
             )
         return vectors
 
-    def _collection(self, name: str) -> Chroma | None:
+    def _collection(self, name: str) -> Collection | None:
         """A collection if it exists. One that does not may be made by another process at any time."""
         from chromadb.errors import NotFoundError
 
         with self._state:
             if name not in self._collections:
                 try:
-                    self._client.get_collection(name, embedding_function=None)
+                    self._collections[name] = self._client.get_collection(name, embedding_function=None)
                 except NotFoundError:
                     return None
-                return self._made(name)
             return self._collections[name]
 
-    def _made(self, name: str) -> Chroma:
-        from langchain_chroma import Chroma
-
+    def _made(self, name: str) -> Collection:
+        """A collection, made if it does not exist."""
         with self._state:
             if name not in self._collections:
-                self._collections[name] = Chroma(
-                    collection_name=name,
-                    client=self._client,
-                    embedding_function=_Adapter(self._embedded),
-                    collection_metadata={
-                        "schema": SCHEMA,
-                        "embedder": self.embedder.name,
-                        "dimension": self._dimension,
-                    },
-                    collection_configuration={"hnsw": {"space": "cosine"}},
+                self._collections[name] = self._client.get_or_create_collection(
+                    name,
+                    embedding_function=None,
+                    metadata={"schema": SCHEMA, "embedder": self.embedder.name, "dimension": self._dimension},
+                    configuration={"hnsw": {"space": "cosine"}},
                 )
             return self._collections[name]
 
-    def _add_batch(self, experiences: Sequence[Experience], run_id: str | None) -> None:
+    def _first(self, near: Neighbours, k: int, where: Where, distinct: bool) -> Recollection:
+        """The first `k` neighbours that meet the conditions, reading no more records than that takes."""
+        found: dict[object, Recalled] = {}
+        step = k if where == Where() else 2 * k
+        for start in range(0, len(near), step):
+            part = near[start : start + step]
+            records = self._records([one for one, _ in part])
+            for one, distance in part:
+                # One being forgotten may still be in a family's index.
+                if one in records and where.allows(records[one]):
+                    recalled = Recalled(experience=_experience(records[one]), distance=distance)
+                    says = (recalled.experience.kind, recalled.experience.text()) if distinct else one
+                    found.setdefault(says, recalled)
+            if len(found) >= k:
+                break
+        return list(found.values())[:k]
+
+    def _add_batch(self, experiences: Experiences, run_id: str | None) -> None:
+        vectors = self._embedded([one.text() for one in experiences])
+
+        def write() -> None:
+            known = self._records([one.id for one in experiences])
+            metadata = [_metadata(one, run_id or one.run_id, known.get(one.id)) for one in experiences]
+            # Both collections each time: a kill between the two is made good by adding again. The record
+            # first, so that whatever a family finds can be looked up.
+            self._made(ALL).upsert(
+                ids=[one.id for one in experiences],
+                embeddings=vectors,
+                documents=[one.text() for one in experiences],
+                metadatas=[
+                    {**plain, "record": _record(one, known.get(one.id))}
+                    for one, plain in zip(experiences, metadata, strict=True)
+                ],
+            )
+            families: dict[str, list[int]] = {}
+            for index, one in enumerate(experiences):
+                families.setdefault(family_name(one.operator), []).append(index)
+            for name, members in families.items():
+                self._made(name).upsert(
+                    ids=[experiences[index].id for index in members],
+                    embeddings=vectors[members],
+                    metadatas=[metadata[index] for index in members],
+                )
+
         with self._writing():
-            known = self._metadata_of([one.id for one in experiences])
-            families: dict[str, list[tuple[Experience, dict[str, Any]]]] = {}
-            for one in experiences:
-                metadata = _metadata(one, run_id or one.run_id, known.get(one.id))
-                families.setdefault(family_name(one.operator), []).append((one, metadata))
-
-            def write() -> None:
-                # Both collections each time: a kill between the two is made good by adding again.
-                for name, members in [*families.items(), (ALL, [m for f in families.values() for m in f])]:
-                    self._made(name).add_texts(
-                        [one.text() for one, _ in members],
-                        metadatas=[metadata for _, metadata in members],
-                        ids=[one.id for one, _ in members],
-                    )
-
             self._reached(write)
 
-    def _metadata_of(self, ids: Ids) -> dict[str, Metadata]:
-        step = self._batch_size()
-
-        def read() -> dict[str, Metadata]:
-            collection = self._collection(ALL)
-            found: dict[str, Metadata] = {}
-            if collection is None:
-                return found
-            for start in range(0, len(ids), step):
-                answer = collection.get(ids=ids[start : start + step], include=["metadatas"])
-                found.update(zip(answer["ids"], answer["metadatas"], strict=True))
-            return found
-
-        return self._reached(read) if ids else {}
-
-    def _batch_size(self) -> int:
-        return min(1000, self._reached(lambda: self._client.get_max_batch_size()))
+    def _records(self, ids: Ids) -> dict[str, Metadata]:
+        """Metadata with the record, by id, of those that are known."""
+        found: dict[str, Metadata] = {}
+        for start in range(0, len(ids), _BATCH):
+            answer = self._made(ALL).get(ids=ids[start : start + _BATCH], include=["metadatas"])
+            found.update(zip(answer["ids"], answer["metadatas"] or (), strict=True))
+        return found
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -511,24 +516,37 @@ def family_name(operator: str) -> str:
     return f"family-{readable}-{blake2b(operator.encode(), digest_size=4).hexdigest()}"
 
 
+def _neighbours(
+    collection: Collection, vector: Vectors, wanted: int, condition: dict[str, Any] | None
+) -> Neighbours:
+    """Ids and distances of the nearest, in an order that does not depend on chance."""
+    answer = collection.query(
+        query_embeddings=vector, n_results=wanted, where=condition, include=["distances"]
+    )
+    distances = answer["distances"] or [[]]
+    # Beyond the sixth digit a distance depends on the order of summation.
+    near = [(one, round(float(far), 6)) for one, far in zip(answer["ids"][0], distances[0], strict=True)]
+    return sorted(near, key=lambda hit: (hit[1], hit[0]))
+
+
 def _metadata(experience: Experience, run_id: str, known: Metadata | None) -> dict[str, Any]:
-    """What Chroma keeps beside the vector: the conditions of `Where`, and the whole record as JSON."""
-    if known is not None:
-        experience = _experience(known)
-    run_ids = list(known.get("run_ids", ())) if known is not None else []
-    run_ids += [one for one in (experience.run_id, run_id) if one and one not in run_ids]
+    """What can be filtered by, see `Where`; of a known experience the runs are kept."""
+    run_ids = [*(known.get("run_ids", ()) if known else ()), experience.run_id, run_id]
     metadata: dict[str, Any] = {
         "kind": experience.kind.value,
         "problem": experience.problem,
         "operator": experience.operator,
         "target": experience.target,
         "bottleneck": experience.bottleneck,
-        "record": experience.model_dump_json(),
     }
-    if run_ids:
-        # Chroma refuses empty lists.
-        metadata["run_ids"] = list(dict.fromkeys(run_ids))
-    return metadata
+    distinct = [one for one in dict.fromkeys(run_ids) if one]
+    # Chroma refuses empty lists.
+    return {**metadata, "run_ids": distinct} if distinct else metadata
+
+
+def _record(experience: Experience, known: Metadata | None) -> str:
+    """The whole experience as JSON; a known one stays as it was first found."""
+    return str(known["record"]) if known else experience.model_dump_json()
 
 
 def _experience(metadata: Metadata) -> Experience:

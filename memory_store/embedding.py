@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import math
 import os
 import re
@@ -67,10 +68,7 @@ class WordLlamaEmbedder:
 
     def _loaded(self) -> Any:
         if self._model is None:
-            try:
-                import wordllama
-            except ImportError as error:
-                raise EmbedderError(_WORDLLAMA_MISSING) from error
+            wordllama = _import_wordllama()
             # The loader looks for its tokenizer in a `tokenizers/` folder of the cache only, and the wheel
             # has one: naming the package's own folder as the cache makes it load from there.
             self._model = wordllama.WordLlama.load(
@@ -227,6 +225,19 @@ def choose_embedder(
     if kind == "openai" and rest:
         return OpenAIEmbedder(rest, base_url=base_url, api_key=api_key)
     raise EmbedderError(f"unknown embedder {name!r}; choose auto, wordllama, hashing or openai:<model>")
+
+
+def _import_wordllama() -> Any:
+    # At import it turns on logging at level INFO for the whole program, unless somebody has set a handler.
+    root, quiet = logging.getLogger(), logging.NullHandler()
+    root.addHandler(quiet)
+    try:
+        import wordllama
+    except ImportError as error:
+        raise EmbedderError(_WORDLLAMA_MISSING) from error
+    finally:
+        root.removeHandler(quiet)
+    return wordllama
 
 
 def _available(name: str) -> bool:
