@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from .errors import HomeError
-from .home import Home, find_home
+from .home import Home, find_home, plain_postgres_url
+
+_SETUP_LOCK = 0x0ACCE108
+"""Key of the PostgreSQL advisory lock under which the tables are made."""
 
 
 @asynccontextmanager
@@ -38,7 +42,7 @@ async def open_checkpointer(home: Home) -> AsyncIterator[BaseCheckpointSaver[str
         HomeError: the file or the server cannot be opened, or the extra `postgres` is not installed.
     """
     if home.postgres_url:
-        async with _postgres(home.postgres_url) as saver:
+        async with _postgres(plain_postgres_url(home.postgres_url)) as saver:
             yield saver
     else:
         async with _sqlite(home) as saver:
@@ -71,17 +75,24 @@ async def _postgres(url: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
     try:
         import psycopg
         from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+        from psycopg.rows import dict_row
+        from psycopg_pool import AsyncConnectionPool
     except ImportError as error:
         raise HomeError(f"PostgreSQL needs the extra `postgres`, which is not installed: {error}") from error
-    manager = AsyncPostgresSaver.from_conn_string(url)
+    options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+    # A pool, because it replaces a connection that a restarted server has dropped.
+    pool: Any = AsyncConnectionPool(url, min_size=1, max_size=4, open=False, kwargs=options)
+    saver = AsyncPostgresSaver(pool)
     try:
-        saver = await manager.__aenter__()
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as lock:
+            # Two processes that make the same tables at once would get into each other's way.
+            await lock.execute("SELECT pg_advisory_lock(%s)", (_SETUP_LOCK,))
+            await pool.open(wait=True, timeout=10.0)
+            await saver.setup()
     except psycopg.Error as error:
-        raise HomeError(
-            f"cannot reach PostgreSQL for the checkpoints: {str(error).splitlines()[0]}"
-        ) from error
+        await pool.close()
+        raise HomeError(f"cannot use PostgreSQL for the checkpoints: {str(error).splitlines()[0]}") from error
     try:
-        await saver.setup()
         yield saver
     finally:
-        await manager.__aexit__(None, None, None)
+        await pool.close()

@@ -243,8 +243,8 @@ class ExperienceStore:
             text: best made by `experience.situation`, which has the form of what is stored.
             k: how many at most.
             where: conditions.
-            distinct: of several that say the same, found on different kernels, give only the one with the
-                strongest effect. A prompt gains nothing from reading a sentence twice.
+            distinct: of several that say the same, found on different kernels, give only one. A prompt
+                gains nothing from reading a sentence twice.
 
         Raises:
             StoreError: it cannot be read.
@@ -262,7 +262,9 @@ class ExperienceStore:
             if collection is None:
                 return []
             wanted = _WIDER * k
-            near = _neighbours(collection, vector, wanted, None)
+            # What few experiences meet is not to be hoped for among the nearest.
+            rare = where.problem is not None or where.run_id is not None
+            near = _neighbours(collection, vector, wanted, condition if rare else None)
             found = self._first(near, k, where, distinct)
             if len(found) < k and len(near) == wanted:
                 near = _neighbours(collection, vector, _WIDER * wanted, condition)
@@ -403,7 +405,7 @@ class ExperienceStore:
     def _first(self, near: Neighbours, k: int, where: Where, distinct: bool) -> Recollection:
         """The first `k` neighbours that meet the conditions, reading no more records than that takes."""
         found: dict[object, Recalled] = {}
-        step = k if where == Where() else 2 * k
+        step = 2 * k if where.kind or where.target or where.bottleneck else k
         for start in range(0, len(near), step):
             part = near[start : start + step]
             records = self._records([one for one, _ in part])

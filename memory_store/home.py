@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
+from filelock import FileLock, Timeout
 
 from .errors import HomeError
 
@@ -67,6 +70,25 @@ class Home:
         """
         return _made(self.runs_path / run_id)
 
+    @contextmanager
+    def claim_run(self, run_id: str) -> Iterator[None]:
+        """Hold a run for this process: two that resume the same run would pay for its calls twice.
+
+        Raises:
+            HomeError: another process on this machine works on it.
+        """
+        lock = FileLock(self.run_path(run_id) / "claim", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise HomeError(
+                f"another process is working on the run {run_id}; wait for it or stop it"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def prepare(self) -> Home:
         """Make the folders and prove that they can be written.
 
@@ -99,25 +121,34 @@ def find_home(path: str | os.PathLike[str] | None = None) -> Home:
 
 
 def sqlalchemy_url(postgres_url: str) -> str:
-    """A plain `postgresql://` URL with the driver that this product installs (psycopg 3) named.
+    """A PostgreSQL URL as SQLAlchemy wants it: with the driver that this product installs, psycopg 3.
 
     Raises:
         HomeError: not a PostgreSQL URL.
     """
+    return _postgres_url(postgres_url, "postgresql+psycopg")
+
+
+def plain_postgres_url(postgres_url: str) -> str:
+    """A PostgreSQL URL as the driver itself wants it: without naming one.
+
+    Raises:
+        HomeError: not a PostgreSQL URL.
+    """
+    return _postgres_url(postgres_url, "postgresql")
+
+
+def _postgres_url(url: str, scheme: str) -> str:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
-        url = make_url(postgres_url)
+        parts = make_url(url)
     except ArgumentError as error:
-        raise HomeError(
-            f"{POSTGRES_VARIABLE} is not a database URL; write postgresql://user@host/db"
-        ) from error
-    if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise HomeError(
-            f"{POSTGRES_VARIABLE} names a {url.get_backend_name()} database; only postgresql is meant"
-        )
-    return url.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        raise HomeError(f"{POSTGRES_VARIABLE} is no database URL; write postgresql://user@host/db") from error
+    if parts.get_backend_name() not in ("postgresql", "postgres"):
+        raise HomeError(f"{POSTGRES_VARIABLE} names a {parts.get_backend_name()} database, not postgresql")
+    return parts.set(drivername=scheme).render_as_string(hide_password=False)
 
 
 def _made(path: Path) -> Path:

@@ -16,7 +16,9 @@ from .errors import HomeError
 def open_llm_cache(path: Path) -> BaseCache | None:
     """The cache in the SQLite file at `path`, or None where langchain-community is not installed.
 
-    An answered prompt costs nothing the second time, whichever run asks.
+    An answered prompt costs nothing the second time, whichever run asks. The key is the prompt and the
+    model's settings, so several samples of one prompt are one answer unless something in the settings, such
+    as a seed, tells them apart.
 
     Raises:
         HomeError: the file cannot be made or opened.
@@ -30,7 +32,11 @@ def open_llm_cache(path: Path) -> BaseCache | None:
             return None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return SQLiteCache(database_path=str(path))
+            cache = SQLiteCache(database_path=str(path))
+            with cache.engine.connect() as connection:
+                # Readers and a writer at once, which runs side by side are.
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return cache
         except Exception as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise HomeError(f"cannot open the response cache {path}: {reason}") from error
