@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
+# Imported for its side effect: NumPy then knows bfloat16 and its siblings by name.
+import ml_dtypes  # noqa: F401
 import numpy as np
 
 _HEADER = struct.Struct("<II")

@@ -73,6 +73,7 @@ class Nursery:
                 self._kill(worker.pid)
             while self._workers:
                 self._reap(block=True)
+            shutil.rmtree(self._scratch_root, ignore_errors=True)
 
     def _turn(self) -> bool:
         now = time.monotonic()
@@ -105,7 +106,7 @@ class Nursery:
         nursery_pid = os.getpid()
         scratch = ""
         try:
-            scratch = tempfile.mkdtemp(prefix="accelopt-", dir=self._scratch_root)
+            scratch = tempfile.mkdtemp(dir=self._scratch_root)
             pid = os.fork()
         except OSError as error:
             os.close(data_fd)
@@ -119,6 +120,8 @@ class Nursery:
         os.close(data_fd)
         self._workers[pid] = _Worker(pid, lease, time.monotonic() + float(request["timeout_s"]), scratch)
         self._selector.register(lease, selectors.EVENT_READ, pid)
+        with contextlib.suppress(ChannelClosed):
+            lease.send({"event": "started"})
 
     def _be_worker(self, request: dict[str, Any], data_fd: int, scratch: str, nursery_pid: int) -> NoReturn:
         status = 1

@@ -7,6 +7,7 @@ whatever was done in it. A worker that hangs, crashes or eats memory costs that 
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO, Any, Self
 
 from .channel import Channel, ChannelClosed, ChannelTimeout, MalformedMessage, SharedArrays, channel_pair
@@ -25,6 +27,7 @@ from .worker import Answer, Fault
 
 _START_TIMEOUT_S = 60.0
 _GRACE_S = 2.0
+_SCRATCH_PREFIX = "accelopt-workers-"
 _BOOT = (
     "import json,sys; sys.path[:]=json.loads(sys.argv[1]); from tools.nursery import main; main(sys.argv[2])"
 )
@@ -155,8 +158,6 @@ class Lease:
             report = self._lease.receive(deadline=time.monotonic() + _GRACE_S).fields
         except (ChannelClosed, ChannelTimeout, MalformedMessage):
             return WorkerLost("the worker ended without a word")
-        if report.get("event") == "failed":
-            return WorkerLost(f"no worker could be started: {report.get('why')}")
         peak = int(report.get("peak_memory_bytes") or 0)
         if report.get("timed_out"):
             return WorkerLost("killed at its deadline", timed_out=True, peak_memory_bytes=peak)
@@ -242,16 +243,22 @@ class WorkerPool:
             lease, lease_theirs = channel_pair()
             try:
                 nursery.request(request, [data_theirs.fileno(), lease_theirs.fileno()])
-                return Lease(data, lease, time.monotonic() + timeout_s)
-            except ChannelClosed as error:
-                data.close()
-                lease.close()
+                data_theirs.close()
+                lease_theirs.close()
+                report = lease.receive(deadline=time.monotonic() + _START_TIMEOUT_S).fields
+                if report.get("event") == "started":
+                    return Lease(data, lease, time.monotonic() + timeout_s)
+                why = str(report.get("why"))
+            except (ChannelClosed, ChannelTimeout) as error:
                 self._drop_nursery(nursery)
-                if attempt == 2:
-                    raise PoolBroken(f"the nursery of workers died: {nursery.last_words()}") from error
+                why = nursery.last_words() or str(error)
             finally:
                 data_theirs.close()
                 lease_theirs.close()
+            data.close()
+            lease.close()
+            if attempt == 2:
+                raise PoolBroken(f"no worker can be started: {why}")
         raise AssertionError("unreachable")
 
     def _warm_nursery(self) -> "_Nursery":
@@ -294,13 +301,15 @@ class _Nursery:
     def __init__(self, settings: PoolSettings) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._send_lock = threading.Lock()
+        _sweep_scratch()
+        self._scratch_root = tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         threads = str(max(1, available_cores() // settings.slots))
         arguments = {
             "control_fd": theirs.fileno(),
             "preload": list(settings.preload),
             "hidden": list(settings.hidden),
-            "scratch_root": tempfile.gettempdir(),
+            "scratch_root": self._scratch_root,
         }
         with theirs:
             self._process = subprocess.Popen(
@@ -352,3 +361,16 @@ class _Nursery:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        shutil.rmtree(self._scratch_root, ignore_errors=True)
+
+
+def _sweep_scratch() -> None:
+    """Removes the scratch folders of callers that were killed and could not."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}[0-9]*-*"):
+        pid = folder.name.removeprefix(_SCRATCH_PREFIX).split("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (PermissionError, ValueError):
+            continue
