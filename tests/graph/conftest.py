@@ -1,158 +1,170 @@
-"""A small run as the ledger of a real one would hold it, for whatever reads ledgers."""
+"""A search without a simulator: kernels whose text says how fast they are, and a model that changes that number."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatResult
 
-from memory_store.experience import Experience, Kind
 from memory_store.home import Home
-from memory_store.ledger import CandidateRecord, Direction, Ledger, ModelCall, PlanRecord, RunStatus
-from nkibench.registry import load_problem
-from nkibench.roofline import percent_of_peak
+from nkibench.problem import Problem
 from nodes.context import RunContext
+from nodes.offline.reading import read
+from nodes.services import RESOURCES, Resources
+from tools.evaluation import Evaluation, EvaluationError, Stage, Status
+from tools.kernel import Kernel
+from tools.profile import Bounds, Profile
 
-RUN = "run-of-silu"
+LATENCY = re.compile(r"# latency (\S+)")
+
+
+class StandInEvaluator:
+    """Takes the latency from a comment: `# latency 1.25`, or `# latency compile_error`."""
+
+    def __init__(self) -> None:
+        self.evaluated: list[tuple[str, Stage]] = []
+        self.only_on_full_check: set[str] = set()
+
+    async def aevaluate(self, kernel: Kernel, problem: Problem, stage: Stage | None = None) -> Evaluation:
+        stage = stage or Stage.promote
+        self.evaluated.append((kernel.id, stage))
+        found = LATENCY.search(kernel.source)
+        word = found.group(1) if found else "1.0"
+        status = Status.correct
+        if word in Status.__members__:
+            status, latency = Status(word), None
+        else:
+            latency = float(word)
+        if stage is Stage.promote and kernel.id in self.only_on_full_check:
+            status = Status.incorrect
+        error = None
+        if status is not Status.correct:
+            error = EvaluationError(name=f"err_{status.value}", message="as the text says", line=1)
+        common = {"backend": "simulator", "target": "trn1"}
+        counters = dict.fromkeys(
+            ["hbm_read_bytes", "hbm_write_bytes", "psum_read_bytes", "psum_write_bytes"], 0
+        ) | dict.fromkeys(["sbuf_read_bytes", "sbuf_write_bytes"], 0)
+        profile = bounds = None
+        if latency is not None:
+            profile = Profile(latency_ms=latency, **common, **counters)
+            names = [
+                name for name in Bounds.model_fields if name.endswith("_ms") and name != "engine_busy_ms"
+            ]
+            bounds = Bounds(**dict.fromkeys(names, latency / 2) | {"total_ms": latency})
+        return Evaluation(
+            kernel_id=kernel.id,
+            problem=problem.name,
+            stage=stage,
+            status=status,
+            error=error,
+            profile=profile,
+            bounds=bounds,
+            latency_ms=latency,
+            percent_of_peak=None if latency is None else 10.0 / latency,
+            wall_s=0.0,
+            **common,
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class StandInModel(BaseChatModel):
+    """Answers at once: a plan by number, a kernel whose latency follows from plan and parent, a summary."""
+
+    write: Any = None
+    calls: Any = None
+
+    @property
+    def _llm_type(self) -> str:
+        return "stand-in"
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        request = read(messages)
+        self.calls.append(request.role)
+        if request.role == "planner":
+            kernel = hashlib.sha256(request.text("Kernel").encode()).hexdigest()[:6]
+            text = f'{{"title": "Step {request.number} on {kernel}", "change": "do it"}}'
+        elif request.role == "summarizer":
+            text = '{"found": true, "title": "A lesson", "description": "what it says"}'
+        else:
+            parent = request.text("Kernel")
+            planned = request.text("Plan")
+            latency = self.write(parent, planned, request.number)
+            text = f"```python\n{LATENCY.sub(f'# latency {latency}', parent)}# {planned.splitlines()[0]}\n```"
+        answer = AIMessage(
+            text, usage_metadata=UsageMetadata(input_tokens=10, output_tokens=5, total_tokens=15)
+        )
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
+def by_hash(parent: str, planned: str, number: int) -> str:
+    """Somewhere between a quarter slower and a quarter faster than the parent; one in six fails."""
+    digest = hashlib.sha256(f"{parent}|{planned}|{number}".encode()).digest()
+    if digest[0] % 6 == 0:
+        return "compile_error"
+    found = LATENCY.search(parent)
+    return f"{float(found.group(1)) * (0.75 + digest[1] / 512):.6f}" if found else "1.0"
+
+
+class StandIn:
+    """What a test sees of the stand-ins."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.evaluator = StandInEvaluator()
+        self.calls: list[str] = []
+        self.write: Callable[[str, str, int], str] = by_hash
+        self.remembered: list[Any] = []
+
+    def resources(self) -> Resources:
+        return Resources(
+            home=self.home,
+            make_evaluator=lambda settings, workers, home: self.evaluator,
+            make_memory=lambda context, home: _NoMemory(self.remembered),
+            make_model=lambda settings, name, cache: StandInModel(write=self._write, calls=self.calls),
+        )
+
+    def _write(self, parent: str, planned: str, number: int) -> str:
+        return self.write(parent, planned, number)
+
+    problem = {
+        "kernel": "from neuronxcc import nki\n# latency 1.0\n@nki.jit\ndef kernel(x):\n    return x\n",
+        "reference": "import numpy as np\nN = 4\ndef get_inputs():\n    return [np.zeros((N, N), np.float32)]\n"
+        "def forward(x):\n    return x\n",
+        "name": "stand-in",
+    }
+    quick = RunContext(beam=3, plans=3, samples=2, iterations=3, capacity=4, top_k=4)
+
+
+class _NoMemory:
+    def __init__(self, remembered: list[Any]) -> None:
+        self._remembered = remembered
+
+    def add(self, experiences: Any, *, run_id: str | None = None) -> None:
+        self._remembered += list(experiences)
+
+    def query(self, text: str, k: int, where: Any = None) -> Sequence[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch) -> Home:
-    """A home of its own, which is also the one the environment names."""
-    monkeypatch.setenv("ACCELOPT_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ACCELOPT_POSTGRES_URL", raising=False)
-    return Home(root=tmp_path / "home").prepare()
-
-
-@pytest.fixture
-def recorded(home):
-    """The ledger of a run of two rounds on silu: two kernels helped, one failed, one was no use."""
-    with Ledger(home.ledger_url) as ledger:
-        _write(ledger)
-        yield ledger
-
-
-def _write(ledger: Ledger) -> None:
-    problem = load_problem("silu")
-    work = problem.work()
-    baseline = problem.baseline_source()
-    settings = RunContext.preset("quick", iterations=2).model_dump(mode="json")
-    ledger.start_run(RUN, problems=["silu"], settings=settings, seed=0, target="trn1", backend="simulator")
-    period = ledger.begin_period(RUN)
-    kernels = [ledger.put_kernel(baseline + f"\n# version {version}\n") for version in range(4)]
-    latencies = [2.0, 1.6, 1.25, 2.1]
-    ledger.put_problem(
-        RUN,
-        "silu",
-        definition={"name": "silu"},
-        baseline_kernel_id=kernels[0],
-        baseline_latency_ms=latencies[0],
-    )
-    for kernel, latency in zip(kernels, latencies, strict=True):
-        ledger.put_evaluation(
-            kernel,
-            problem="silu",
-            backend="simulator",
-            settings_digest="d",
-            stage="promote",
-            status="correct",
-            latency_ms=latency,
-            result=_evaluation(kernel, latency),
-        )
-
-    def candidate(round: int, slot: str, kernel: int | None, parent: int | None, **more) -> None:
-        latency = latencies[kernel] if kernel is not None else None
-        record = CandidateRecord(
-            run_id=RUN,
-            problem="silu",
-            round=round,
-            slot=slot,
-            kernel_id=kernels[kernel] if kernel is not None else None,
-            parent_id=kernels[parent] if parent is not None else None,
-            latency_ms=latency,
-            speedup=latencies[parent] / latency if latency and parent is not None else None,
-            percent_of_peak=percent_of_peak(work, latency, "trn1") if latency else None,
-            **{"status": "correct", **more},
-        )
-        ledger.put_candidate(record)
-
-    for round, parent, index, title in (
-        (1, 0, 0, "Widen <tiles>"),
-        (1, 0, 1, "Split tiles"),
-        (2, 1, 0, "Fuse silu"),
-    ):
-        ledger.put_plan(
-            PlanRecord(
-                run_id=RUN,
-                problem="silu",
-                round=round,
-                parent_id=kernels[parent],
-                index=index,
-                plan={"id": f"p{round}{index}", "title": title, "change": f"{title}, one step."},
-            )
-        )
-    candidate(0, "baseline", 0, None, selected=True)
-    candidate(1, "0.0.0", 1, 0, plan_index=0, selected=True)
-    candidate(1, "0.1.0", 3, 0, plan_index=1)
-    candidate(1, "0.1.1", None, 0, plan_index=1, status="compile_error", error="line 3: no such API")
-    candidate(2, "0.0.0", 2, 1, plan_index=0, selected=True)
-    for key, role, tokens in (("a", "planner", 900), ("b", "executor", 1200), ("c", "executor", 1300)):
-        ledger.put_model_call(
-            ModelCall(
-                run_id=RUN,
-                key=key,
-                role=role,
-                model="offline",
-                problem="silu",
-                round=1,
-                input_tokens=tokens,
-                output_tokens=100,
-                usd=0.001,
-                latency_s=0.5,
-            )
-        )
-    experience = Experience(
-        kind=Kind.POSITIVE,
-        title="**Widen tiles**",
-        description="Wider tiles amortise the fixed cost of a transfer.",
-        slow_code="for tile: load 512",
-        fast_code="for tile: load 2048",
-        speedup=1.25,
-        problem="silu",
-        operator="elementwise",
-        target="trn1",
-        bottleneck="memory",
-        run_id=RUN,
-        round=1,
-    )
-    ledger.put_experience_list(RUN, "silu", 1, Direction.WRITTEN, [experience])
-    ledger.set_best(RUN, "silu", kernel_id=kernels[2], latency_ms=latencies[2], round=2, rounds_done=2)
-    ledger.touch_period(period)
-    ledger.set_run_status(RUN, RunStatus.FINISHED)
-
-
-def _evaluation(kernel: str, latency_ms: float) -> dict:
-    traffic = 117_440_512
-    counters = {
-        "hbm_read_bytes": traffic,
-        "hbm_write_bytes": traffic,
-        "psum_read_bytes": 0,
-        "psum_write_bytes": 0,
-        "sbuf_read_bytes": traffic,
-        "sbuf_write_bytes": traffic,
-    }
-    return {
-        "kernel_id": kernel,
-        "problem": "silu",
-        "target": "trn1",
-        "backend": "simulator",
-        "status": "correct",
-        "latency_ms": latency_ms,
-        "profile": {"backend": "simulator", "target": "trn1", "latency_ms": latency_ms, **counters},
-        "bounds": {
-            "total_ms": latency_ms,
-            "memory_bound_ms": 0.8 * latency_ms,
-            "memory_bound_ideal_ms": 0.6,
-            "memory_bound_no_reloads_ms": 0.53,
-            "compute_bound_ms": 0.7 * latency_ms,
-            "compute_bound_ideal_ms": 0.0,
-            "compute_bound_useful_ms": 0.0,
-            "engine_busy_ms": {"scalar": 0.7 * latency_ms, "vector": 0.3 * latency_ms, "dma": 0.8},
-        },
-    }
+def stand_in(tmp_path: Path) -> Iterator[StandIn]:
+    """Stand-ins in place of everything expensive, and a home of their own."""
+    one = StandIn(Home(root=tmp_path / "home"))
+    token = RESOURCES.set(one.resources())
+    yield one
+    RESOURCES.reset(token)

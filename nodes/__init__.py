@@ -1,0 +1,1 @@
+"""The work of the search, one file a node, and what flows between the nodes."""

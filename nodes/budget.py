@@ -1,0 +1,235 @@
+"""Tokens, dollars, wall time and kernels: what they cost, and that no cap is ever passed.
+
+A call reserves its worst case before it starts and settles with what it really used. While others are in
+flight a reservation that does not fit waits for them to settle; when nothing is in flight and it still does not
+fit, the cap is reached and the run ends in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.resources
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .context import OFFLINE, Caps, Price
+from .state import Frozen
+
+FREE = Price(input=0, output=0)
+
+CHAT_OVERHEAD_TOKENS = 64
+"""Room for the tokens that chat templates add around the messages of one call."""
+
+
+class CapReached(Exception):
+    """Starting this would pass a cap."""
+
+
+class Usage(Frozen):
+    """Tokens of one call. Cached tokens are part of the input, reasoning tokens part of the output."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any] | None) -> Usage:
+        """From LangChain's usage metadata, which every chat model fills in the same way."""
+        if not metadata:
+            return cls()
+        ins, outs = metadata.get("input_token_details") or {}, metadata.get("output_token_details") or {}
+        return cls(
+            input_tokens=metadata.get("input_tokens") or 0,
+            output_tokens=metadata.get("output_tokens") or 0,
+            cached_tokens=ins.get("cache_read") or 0,
+            reasoning_tokens=outs.get("reasoning") or 0,
+        )
+
+
+def cost_usd(usage: Usage, price: Price) -> float:
+    """Dollars for the tokens of one call, cached and reasoning ones at their own price where there is one."""
+    cached = price.input if price.cached_input is None else price.cached_input
+    reasoning = price.output if price.reasoning is None else price.reasoning
+    return (
+        (usage.input_tokens - usage.cached_tokens) * price.input
+        + usage.cached_tokens * cached
+        + (usage.output_tokens - usage.reasoning_tokens) * price.output
+        + usage.reasoning_tokens * reasoning
+    ) / 1e6
+
+
+@functools.cache
+def built_in_prices() -> Mapping[str, Price]:
+    """The dated table of `prices.toml`, by model name in lower case."""
+    tables = tomllib.loads(importlib.resources.files(__package__).joinpath("prices.toml").read_text("utf-8"))
+    return {
+        name.lower(): Price.model_validate(value)
+        for table in tables["table"]
+        for name, value in table.items()
+        if isinstance(value, dict)
+    }
+
+
+def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
+    """What a model costs: the run's own prices first, then the table; None if neither knows it."""
+    if model == OFFLINE:
+        return FREE
+    if model in own:
+        return own[model]
+    return built_in_prices().get(model.rsplit("/", 1)[-1].lower())
+
+
+def most_prompt_tokens(texts: Iterable[str]) -> int:
+    """An upper bound of the tokens in a prompt: no tokenizer makes more tokens than there are bytes."""
+    return sum(len(text.encode()) for text in texts) + CHAT_OVERHEAD_TOKENS
+
+
+@dataclass
+class Spent:
+    """What a run has used so far."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The worst case of one call in flight."""
+
+    tokens: int
+    usd: float
+    price: Price
+
+
+def admission(round: int, slot: str, fixes: int) -> str:
+    """Names a kernel that is sent to evaluation by its place in the search."""
+    return f"{round}/{slot}/{fixes}"
+
+
+class Budget:
+    """The purse of one run, shared by all its tasks on one event loop."""
+
+    def __init__(
+        self,
+        caps: Caps,
+        prices: Mapping[str, Price],
+        spent: Spent | None = None,
+        kernels: Iterable[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with what earlier sessions of the run have spent and the kernels they evaluated (`admission`)."""
+        self._caps = caps
+        self._prices = prices
+        self._spent = spent or Spent()
+        self._kernels = set(kernels)
+        self._clock = clock
+        self._began = clock()
+        self._reserved: list[Reservation] = []
+        self._settled = asyncio.Condition()
+        self.stop: str = ""
+        """The first cap that refused something, or the fault that ends the run; empty while all is well."""
+
+    @property
+    def spent(self) -> Spent:
+        """Used so far, calls in flight not counted."""
+        return Spent(self._spent.usd, self._spent.tokens, self._spent.wall_s + self._clock() - self._began)
+
+    def remaining_s(self) -> float | None:
+        """Wall time left, in seconds; None without a cap."""
+        return None if self._caps.wall_s is None else max(0.0, self._caps.wall_s - self.spent.wall_s)
+
+    def end(self, reason: str) -> None:
+        """Let nothing more start; the first reason is kept."""
+        self.stop = self.stop or reason
+
+    async def reserve(self, model: str, prompt: Iterable[str], most_output_tokens: int) -> Reservation:
+        """Set aside the worst case of a call.
+
+        Raises:
+            CapReached: the call does not fit, even with nothing else in flight, or the run is ending.
+        """
+        price = price_of(model, self._prices)
+        if price is None and self._caps.usd is not None:
+            self.end(f"no price is known for model {model}, so the cap in USD cannot be kept")
+        usage = Usage(input_tokens=most_prompt_tokens(prompt), output_tokens=most_output_tokens)
+        price = price or FREE
+        dearest = price.model_copy(
+            update={
+                "cached_input": max(price.input, price.cached_input or 0.0),
+                "reasoning": max(price.output, price.reasoning or 0.0),
+            }
+        )
+        worst = max(
+            cost_usd(usage, dearest),
+            cost_usd(
+                usage.model_copy(
+                    update={"cached_tokens": usage.input_tokens, "reasoning_tokens": usage.output_tokens}
+                ),
+                dearest,
+            ),
+        )
+        reservation = Reservation(usage.total, worst, price)
+        async with self._settled:
+            await self._settled.wait_for(lambda: self.stop or self._fits(reservation) or not self._reserved)
+            if not self.stop and not self._fits(reservation):
+                self.end(self._reason(reservation))
+            if self.stop:
+                self._settled.notify_all()
+                raise CapReached(self.stop)
+            self._reserved.append(reservation)
+        return reservation
+
+    async def settle(self, reservation: Reservation, usage: Usage | None) -> float:
+        """Book what a call really used and return its cost in USD; None for a call that used nothing."""
+        usd = cost_usd(usage, reservation.price) if usage else 0.0
+        async with self._settled:
+            self._reserved.remove(reservation)
+            self._spent.usd += usd
+            self._spent.tokens += usage.total if usage else 0
+            self._settled.notify_all()
+        return usd
+
+    def admit_kernel(self, place: str) -> None:
+        """Count a kernel before it is evaluated; a place in the search that was counted before is free.
+
+        Raises:
+            CapReached: there are as many kernels as the cap allows, or the time is up.
+        """
+        if place in self._kernels:
+            return
+        if self._caps.kernels is not None and len(self._kernels) >= self._caps.kernels:
+            self.end(f"the cap of {self._caps.kernels} kernels is reached")
+        if self.remaining_s() == 0.0:
+            self.end(f"the cap of {self._caps.wall_s:g} s wall time is reached")
+        if self.stop:
+            raise CapReached(self.stop)
+        self._kernels.add(place)
+
+    def _fits(self, new: Reservation) -> bool:
+        tokens = self._spent.tokens + sum(r.tokens for r in self._reserved) + new.tokens
+        usd = self._spent.usd + sum(r.usd for r in self._reserved) + new.usd
+        caps = self._caps
+        return (
+            (caps.tokens is None or tokens <= caps.tokens)
+            and (caps.usd is None or usd <= caps.usd)
+            and self.remaining_s() != 0.0
+        )
+
+    def _reason(self, new: Reservation) -> str:
+        caps, spent = self._caps, self.spent
+        if caps.tokens is not None and spent.tokens + new.tokens > caps.tokens:
+            return f"the cap of {caps.tokens} tokens: {spent.tokens} used, the next call takes {new.tokens} at worst"
+        if caps.usd is not None and spent.usd + new.usd > caps.usd:
+            return f"the cap of {caps.usd:g} USD: {spent.usd:.4f} spent, the next call costs {new.usd:.4f} at worst"
+        return f"the cap of {caps.wall_s:g} s wall time is reached"

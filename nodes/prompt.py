@@ -1,0 +1,218 @@
+"""Prompts out of the text files in `prompts/`: sections filled, shuffled where asked, cut to a token budget.
+
+A prompt is a system message and a task. Both are made of sections under headings; a section whose content is
+missing is left out, and when the whole is too long the least important ones go first. A kernel is never cut.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+
+from .cards import Card
+from .facts import Facts, fenced
+from .seeds import rng
+from .state import Plan
+
+CHARACTERS_PER_TOKEN = 3.5
+"""Code in NKI and English prose around it; a fixed rule, so that the same prompt is cut the same way everywhere."""
+
+REQUIRED = 0
+"""Priority of what is never left out; the higher the number, the sooner a section goes."""
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has."""
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a prompt that stays or goes as a whole."""
+
+    text: str
+    priority: int = REQUIRED
+
+
+@functools.cache
+def template(name: str) -> str:
+    """A text file of `prompts/`."""
+    return importlib.resources.files(__package__).joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+
+
+def filled(
+    name: str, values: Mapping[str, Any], priorities: Mapping[str, int] | None = None
+) -> list[Section]:
+    """The sections of a template with `$name`s replaced; those whose value is empty are left out.
+
+    Args:
+        name: of the file, without suffix.
+        values: for every `$name` in it.
+        priorities: of sections, by the name they contain; required where not named.
+    """
+    sections = []
+    for part in re.split(r"\n(?=# )", template(name)):
+        names = [match["named"] for match in string.Template.pattern.finditer(part) if match["named"]]
+        body = [values[key] for key in names]
+        if names and part.startswith("# ") and not all(str(value).strip() for value in body):
+            continue
+        text = string.Template(part).substitute(values).strip()
+        wanted = [(priorities or {}).get(key, REQUIRED) for key in names]
+        sections.append(Section(text, max(wanted, default=REQUIRED)))
+    return sections
+
+
+def fit(system: Sequence[Section], task: Sequence[Section], budget_tokens: int) -> list[BaseMessage]:
+    """The two messages, without the least important sections where they would be too long."""
+    kept = [*system, *task]
+    while sum(estimate_tokens(section.text) for section in kept) > budget_tokens:
+        least = max((section.priority for section in kept), default=REQUIRED)
+        if least == REQUIRED:
+            break
+        last = max(index for index, section in enumerate(kept) if section.priority == least)
+        del kept[last]
+    chosen = {id(section) for section in kept}
+    return [
+        SystemMessage("\n\n".join(section.text for section in system if id(section) in chosen)),
+        HumanMessage("\n\n".join(section.text for section in task if id(section) in chosen)),
+    ]
+
+
+def _system(role: str, facts: Facts, cards: Sequence[Card]) -> list[Section]:
+    sections = filled(role, facts.values)
+    sections += [replace(s, priority=2) for s in filled(_dialect_file(facts), facts.values)]
+    if role == "planner":
+        sections += [replace(s, priority=3) for s in filled("counters", facts.values)]
+    used = [card for card in cards if card.is_used]
+    other = [card for card in cards if not card.is_used]
+    if used:
+        sections.append(Section("# APIs in the kernel\n" + "\n".join(card.text for card in used), 1))
+    if other:
+        sections.append(Section("# Further APIs\n" + "\n".join(card.text for card in other), 5))
+    return sections
+
+
+def _dialect_file(facts: Facts) -> str:
+    return "nki_nki" if facts.dialect == "nki" else "nki_neuronxcc"
+
+
+def _experience_sections(experiences: Sequence[str]) -> list[Section]:
+    """One section each, so that a tight budget drops the last ones; the heading goes with the first."""
+    return [
+        Section(("# Experiences\n" if index == 0 else "") + text, 4) for index, text in enumerate(experiences)
+    ]
+
+
+def planner_prompt(
+    facts: Facts,
+    *,
+    kernel: str,
+    counters: Sequence[str],
+    bounds: str,
+    experiences: Sequence[str],
+    tried: Sequence[str],
+    cards: Sequence[Card],
+    number: int,
+    count: int,
+    round: int,
+    shuffle: int,
+    budget_tokens: int,
+) -> list[BaseMessage]:
+    """Ask for one plan. The profile's counters stand in an order of their own for every `shuffle`."""
+    lines = list(counters)
+    rng(shuffle, "profile lines").shuffle(lines)
+    values = facts.values | {
+        "experiences": "\x00" if experiences else "",
+        "tried": "\n".join(f"- {line}" for line in tried),
+        "kernel": fenced(kernel),
+        "profile": "\n".join([*lines, "", "Bounds:", bounds]),
+        "number": number,
+        "count": count,
+        "round": round,
+        "answer": template("planner_answer"),
+    }
+    task: list[Section] = []
+    for section in filled("planner_task", values, {"reference": 3, "tried": 6}):
+        task += _experience_sections(experiences) if "\x00" in section.text else [section]
+    return fit(_system("planner", facts, cards), task, budget_tokens)
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan as an executor reads it."""
+    lines = [plan.title]
+    if plan.bottleneck:
+        lines.append(f"Bottleneck: {plan.bottleneck}")
+    lines.append(f"Change: {plan.change}")
+    if plan.expected:
+        lines.append(f"Expected: {plan.expected}")
+    if plan.rewrite:
+        lines.append(f"Rewrite: {plan.rewrite}")
+    return "\n".join(lines)
+
+
+def executor_prompt(
+    facts: Facts,
+    *,
+    kernel: str,
+    plan: Plan,
+    cards: Sequence[Card],
+    number: int,
+    count: int,
+    budget_tokens: int,
+) -> list[BaseMessage]:
+    """Ask for the kernel of a plan."""
+    values = facts.values | {
+        "kernel": fenced(kernel),
+        "plan": plan_text(plan),
+        "number": number,
+        "count": count,
+    }
+    task = filled("executor_task", values, {"reference": 4})
+    return fit(_system("executor", facts, cards), task, budget_tokens)
+
+
+def fixer_prompt(
+    facts: Facts,
+    *,
+    kernel: str,
+    plan: Plan,
+    failing: str,
+    error: str,
+    cards: Sequence[Card],
+    number: int,
+    count: int,
+    budget_tokens: int,
+) -> list[BaseMessage]:
+    """Ask for a repair."""
+    values = facts.values | {
+        "kernel": fenced(kernel),
+        "plan": plan_text(plan),
+        "failing": fenced(failing),
+        "error": error,
+        "number": number,
+        "count": count,
+    }
+    task = filled("fixer_task", values, {"reference": 4})
+    return fit(_system("fixer", facts, cards), task, budget_tokens)
+
+
+def summarizer_prompt(
+    facts: Facts, *, slow: str, fast: str, plan: Plan, outcome: str, budget_tokens: int
+) -> list[BaseMessage]:
+    """Ask for an experience."""
+    values = facts.values | {
+        "plan": plan_text(plan),
+        "outcome": outcome,
+        "slow": fenced(slow),
+        "fast": fenced(fast),
+        "answer": template("summarizer_answer"),
+    }
+    return fit(filled("summarizer", facts.values), filled("summarizer_task", values), budget_tokens)

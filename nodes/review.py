@@ -1,0 +1,84 @@
+"""Review: the places where a person may look before the run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+
+from .context import RunContext
+from .planner import propose
+from .services import services
+from .state import Candidate, Exploration, Plan, PlanGroup, State
+
+
+async def draft(state: Exploration, runtime: Runtime[RunContext]) -> dict[str, Any]:
+    """Plan ahead of the exploration, so that all plans of a round can be looked at together."""
+    context = runtime.context or RunContext()
+    plan, failure = await propose(state, context)
+    group = PlanGroup(
+        round=state["round"],
+        parent=Candidate.model_validate(state["candidate"]),
+        candidate_index=state["candidate_index"],
+        plan_index=state["plan_index"],
+        plan=plan,
+        failure=failure,
+    )
+    return {"plans": [group.plain()]}
+
+
+async def review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+    """Show the round's plans to a person and take back which to carry out.
+
+    The interrupt's value is `{"ask": "plans", "round": r, "plans": [{"candidate": c, "plan": p, "title": ...,
+    "change": ...}, ...]}`. The answer is `"approve"`, or a list of such entries: those that are missing are dropped,
+    `title` and `change` may be edited.
+    """
+    groups = sorted(
+        (PlanGroup.model_validate(group) for group in state["plans"]),
+        key=lambda group: (group.candidate_index, group.plan_index),
+    )
+    shown = [
+        {
+            "candidate": group.candidate_index,
+            "plan": group.plan_index,
+            "title": group.plan.title,
+            "change": group.plan.change,
+        }
+        for group in groups
+        if group.plan is not None
+    ]
+    answer = interrupt({"ask": "plans", "round": state["round"], "plans": shown})
+    entries = shown if answer == "approve" else answer
+    chosen = {(entry["candidate"], entry["plan"]): entry for entry in entries}
+    kept = []
+    for group in groups:
+        entry = chosen.get((group.candidate_index, group.plan_index))
+        if entry is not None and group.plan is not None:
+            kept.append(group.model_copy(update={"plan": _edited(group.plan, entry)}).plain())
+    return {"reviewed": kept}
+
+
+def _edited(plan: Plan, entry: dict[str, Any]) -> Plan:
+    title, change = entry.get("title", plan.title), entry.get("change", plan.change)
+    if (title, change) == (plan.title, plan.change):
+        return plan
+    name = hashlib.sha256(f"{title}\n{change}".encode()).hexdigest()[:16]
+    # An edited plan is no longer the known rewrite that it may have been.
+    return plan.model_copy(update={"id": name, "title": title, "change": change, "rewrite": None})
+
+
+async def budget_review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+    """Ask a person whether to go on once the soft cap is spent. Answers: `"continue"`, or anything else to stop."""
+    context = runtime.context or RunContext()
+    shared = await services(state["run_id"], context)
+    spent = shared.budget.spent.usd
+    if context.soft_usd is None or spent < context.soft_usd or state["approved_usd"] > spent:
+        return {}
+    answer = interrupt({"ask": "budget", "spent_usd": spent, "soft_usd": context.soft_usd})
+    if answer == "continue":
+        # Asked again when as much again is spent.
+        return {"approved_usd": spent + context.soft_usd}
+    return {"stop": f"stopped by a person after {spent:.4f} USD"}
