@@ -313,7 +313,7 @@ class _Nursery:
         }
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BOOT, json.dumps(sys.path), json.dumps(arguments)],
+                [sys.executable, "-I", "-c", _BOOT, json.dumps([os.path.abspath(path) for path in sys.path]), json.dumps(arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from .output import CommandError, print_error
+from .output import DEBUG_VARIABLE, CommandError, print_error, wants_traceback
 
 ROOMS = ("graph", "nodes", "tools", "memory_store", "nkibench")
 
@@ -27,7 +27,8 @@ def run(arguments: list[str]) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 misused, 130 interrupted.
     """
-    debug = "--debug" in arguments or bool(os.environ.get("ACCELOPT_DEBUG"))
+    if "--debug" in arguments:
+        os.environ[DEBUG_VARIABLE] = "1"
     arguments = [argument for argument in arguments if argument != "--debug"]
     as_json = "--json" in arguments
     try:
@@ -44,7 +45,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as failure:
-        if debug:
+        if wants_traceback():
             raise
         message, code = describe(failure)
         if as_json:

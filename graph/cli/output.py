@@ -1,6 +1,7 @@
 """What commands print: one JSON document for machines, Rich for people, one line for errors."""
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,14 @@ class CommandError(Exception):
         """
         super().__init__(message)
         self.exit_code = exit_code
+
+
+DEBUG_VARIABLE = "ACCELOPT_DEBUG"
+
+
+def wants_traceback() -> bool:
+    """Whether failures are to be shown whole, by `--debug` or by the environment."""
+    return bool(os.environ.get(DEBUG_VARIABLE))
 
 
 def console() -> "Console":

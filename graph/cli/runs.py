@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import AsJson
-from .output import console, duration, milliseconds, percent, print_json
+from .output import console, duration, percent, print_json
 
 if TYPE_CHECKING:
     from memory_store.ledger import Ledger
@@ -100,9 +100,10 @@ def _table(found: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("run", "status", "problem", "target", "models", "started (UTC)"):
+    table.add_column("run", no_wrap=True)
+    for column in ("status", "problem", "target"):
         table.add_column(column)
-    for column in ("worked", "kernels", "baseline", "best", "speedup", "peak", "USD"):
+    for column in ("speedup", "peak", "correct", "worked", "USD"):
         table.add_column(column, justify="right")
     for run in found:
         for index, gain in enumerate(run["problems"] or [{}]):
@@ -113,14 +114,10 @@ def _table(found: list[dict[str, Any]]) -> Any:
                 run["status"] if first else "",
                 gain.get("problem", "-"),
                 run["target"],
-                ", ".join(run["models"]) if first else "",
-                run["started_at"][:16].replace("T", " ") if first else "",
-                duration(run["wall_s"]) if first else "",
-                f"{run['kernels_correct']}/{run['kernels_evaluated']}" if first else "",
-                milliseconds(gain.get("baseline_latency_ms")),
-                milliseconds(gain.get("best_latency_ms")),
                 f"{speedup:.2f}x" if speedup else "-",
                 percent(gain.get("best_percent_of_peak")),
+                f"{run['kernels_correct']}/{run['kernels_evaluated']}" if first else "",
+                duration(run["wall_s"]) if first else "",
                 f"{run['usd']:.2f}" if first else "",
             )
     return table

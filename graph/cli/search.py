@@ -1,0 +1,354 @@
+"""`accelopt optimize` and `accelopt resume`: the search, with what a person sees of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import AsJson, Backend, ReferenceFile, Target
+from .output import CommandError, console, duration, milliseconds, percent, print_error, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from graph.run import Result
+    from nodes.context import Caps, RunContext
+
+    from .progress import Progress
+
+RESULT_FIELDS = (
+    "problem",
+    "target",
+    "baseline_latency_ms",
+    "best_latency_ms",
+    "speedup",
+    "baseline_percent_of_peak",
+    "best_percent_of_peak",
+    "kernels_evaluated",
+    "kernels_correct",
+    "iterations",
+    "tokens",
+    "usd",
+    "wall_s",
+    "best_kernel_path",
+    "run_id",
+)
+
+MaxUsd = Annotated[float | None, typer.Option(help="Never spend more than this on model calls.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Never use more tokens than this.")]
+MaxTime = Annotated[float | None, typer.Option(help="Never work longer than so many seconds.")]
+MaxKernels = Annotated[int | None, typer.Option(help="Never evaluate more kernels than this.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(optimize)
+    app.command()(resume)
+
+
+def optimize(
+    problems: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROBLEM]...",
+            help="Problems of the benchmark, or `all`; see: accelopt problems",
+            show_default=False,
+        ),
+    ] = None,
+    kernel: Annotated[
+        Path | None, typer.Option(help="Your own kernel, instead of a problem; needs --reference.")
+    ] = None,
+    reference: ReferenceFile = None,
+    target: Target = "trn1",
+    preset: Annotated[
+        str,
+        typer.Option(help="quick: about a minute on a laptop; paper: the published search, 2304 kernels."),
+    ] = "quick",
+    iterations: Annotated[int | None, typer.Option(help="T: rounds of the search.")] = None,
+    beam: Annotated[int | None, typer.Option(help="B: candidates kept from round to round.")] = None,
+    plans: Annotated[int | None, typer.Option(help="N: plans for each candidate.")] = None,
+    samples: Annotated[int | None, typer.Option(help="K: kernels for each plan.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The model behind every role, or ROLE=MODEL for one role; several spread the draws. "
+            "`offline` is the built-in one.",
+            show_default="offline",
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="An OpenAI-compatible endpoint, such as http://localhost:8000/v1.")
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(help="The environment variable that holds the key.", show_default="OPENAI_API_KEY"),
+    ] = None,
+    backend: Backend = "simulator",
+    seed: Annotated[int | None, typer.Option(help="Decides every random choice.", show_default="0")] = None,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxTime = None,
+    max_kernels: MaxKernels = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL=IN/OUT",
+            help="USD for a million tokens in and out, of a model we have no price for.",
+        ),
+    ] = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="Use the small shapes, for trying things out.")
+    ] = False,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other setting, such as fixes=2, memory=paper or planner.temperature=0.8.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Search for a faster kernel: plan, write, judge, keep the best, remember what helped.
+
+    Whatever stops it, what it found is kept and `accelopt resume` goes on.
+    """
+    from .settings import run_context
+
+    inputs = _inputs(problems or [], kernel, reference)
+    context = run_context(
+        preset,
+        {
+            "target": target,
+            "backend": backend,
+            "iterations": iterations,
+            "beam": beam,
+            "plans": plans,
+            "samples": samples,
+            "seed": seed,
+            "small": small or None,
+            "caps.usd": max_usd,
+            "caps.tokens": max_tokens,
+            "caps.wall_s": max_seconds,
+            "caps.kernels": max_kernels,
+        },
+        models=model or [],
+        base_url=base_url,
+        api_key_env=api_key_env,
+        prices=price or [],
+        assignments=setting or [],
+    )
+    documents: list[dict[str, Any]] = []
+    code = 0
+    for name, given in inputs:
+        document, failure = _run(name, context, _search(given, context), as_json)
+        documents.append(document)
+        code = max(code, failure)
+        if failure == 130:
+            break
+    if as_json:
+        print_json(documents)
+    elif len(documents) > 1:
+        _print_summary(documents)
+    return code
+
+
+def resume(
+    run: Annotated[
+        str,
+        typer.Argument(help="A run's id, how it begins, or `last`; see: accelopt runs", show_default=False),
+    ],
+    iterations: Annotated[int | None, typer.Option(help="Go on to this many rounds.")] = None,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxTime = None,
+    max_kernels: MaxKernels = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take up a run where it stopped; nothing finished is done or paid for again."""
+    from nodes.context import Caps, RunContext
+
+    from .runs import open_ledger
+
+    with open_ledger() as ledger:
+        if ledger is None:
+            raise CommandError("there are no runs yet; accelopt optimize makes some")
+        record = ledger.find_run(run)
+    context = RunContext.model_validate(record.settings)
+    caps: Caps | None = None
+    limits = {"usd": max_usd, "tokens": max_tokens, "wall_s": max_seconds, "kernels": max_kernels}
+    if any(limit is not None for limit in limits.values()):
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        caps = Caps.model_validate({**context.caps.model_dump(), **given})
+
+    def search(options: dict[str, Any]) -> Result:
+        from ..run import resume as resume_run
+
+        return resume_run(record.id, iterations=iterations, caps=caps, **options)
+
+    document, code = _run(", ".join(record.problems), context, search, as_json)
+    if as_json:
+        print_json(document)
+    return code
+
+
+Search = Callable[[dict[str, Any]], "Result"]
+
+
+def _search(given: str | dict[str, str], context: RunContext) -> Search:
+    def search(options: dict[str, Any]) -> Result:
+        from ..run import optimize as optimize_run
+
+        return optimize_run(given, context, **options)
+
+    return search
+
+
+def _inputs(
+    names: list[str], kernel: Path | None, reference: Path | None
+) -> list[tuple[str, str | dict[str, str]]]:
+    """What to search for, each with its name; every name is checked before anything starts."""
+    from nkibench.registry import load_problem, problem_names
+
+    from .sources import problem_name, read_source
+
+    if kernel or reference:
+        if names or kernel is None or reference is None:
+            raise CommandError(
+                "a kernel of your own takes both --kernel and --reference, and no problem's name", exit_code=2
+            )
+        name = problem_name(kernel)
+        own = {
+            "name": name,
+            "kernel": read_source(kernel, "kernel"),
+            "reference": read_source(reference, "reference"),
+        }
+        return [(name, own)]
+    if not names:
+        raise CommandError(
+            "name a problem (accelopt problems lists them), or give --kernel and --reference", exit_code=2
+        )
+    chosen = problem_names() if names == ["all"] else list(dict.fromkeys(names))
+    for name in chosen:
+        load_problem(name)
+    return [(name, name) for name in chosen]
+
+
+def _run(name: str, context: RunContext, search: Search, as_json: bool) -> tuple[dict[str, Any], int]:
+    """One search: its JSON document and its exit code. A failure keeps what was found."""
+    from ..run import RunPaused, RunStopped
+    from .progress import Progress
+
+    screen = console()
+    hush = _quiet_console() if as_json else screen
+    code = 0
+    error: str | None = None
+    result: Result | None = None
+    with Progress(hush, beam=context.beam, plans=context.plans, samples=context.samples) as progress:
+        options: dict[str, Any] = {"on_event": progress, "handle_signals": True}
+        if sys.stdin.isatty() and not as_json:
+            options["on_question"] = _asker(screen, progress)
+        try:
+            result = search(options)
+        except RunStopped as stopped:
+            result, error, code = stopped.result, str(stopped), 130
+        except RunPaused as paused:
+            error, code = str(paused), 3
+        except Exception as failure:
+            from .entry import describe
+            from .output import wants_traceback
+
+            if wants_traceback():
+                raise
+            error, code = describe(failure)[0], 1
+    document = _document(name, context, result, error)
+    if result is not None and not as_json:
+        _print_result(screen, result)
+    if error is not None:
+        print_error(f"{name}: {error}")
+    return document, code
+
+
+def _document(name: str, context: RunContext, result: Result | None, error: str | None) -> dict[str, Any]:
+    if result is None:
+        return {**dict.fromkeys(RESULT_FIELDS), "problem": name, "target": context.target, "error": error}
+    fields = result.model_dump(mode="json")
+    document = {field: fields[field] for field in RESULT_FIELDS}
+    document["stopped"] = result.stopped or None
+    if error is not None:
+        document["error"] = error
+    return document
+
+
+def _print_result(screen: Console, result: Result) -> None:
+    if result.speedup > 1:
+        headline = f"[bold green]{result.speedup:.2f}x faster[/]"
+    else:
+        headline = "[bold yellow]no faster kernel found[/]"
+    screen.print(
+        f"\n[bold]{result.problem}[/] on {result.target}: {headline}, "
+        f"{milliseconds(result.baseline_latency_ms)} to [bold]{milliseconds(result.best_latency_ms)}[/], "
+        f"{percent(result.baseline_percent_of_peak)} to [bold]{percent(result.best_percent_of_peak)}[/] of peak"
+    )
+    cost = f", {result.tokens:,} tokens, {result.usd:.2f} USD" if result.usd else ""
+    screen.print(
+        f"{result.kernels_evaluated} kernels tried, {result.kernels_correct} correct, "
+        f"{result.iterations} rounds, {duration(result.wall_s)}{cost}"
+    )
+    if result.stopped:
+        screen.print(f"ended early: {result.stopped}", markup=False)
+    screen.print(f"best kernel   {result.best_kernel_path}", markup=False, soft_wrap=True)
+    screen.print(f"whole report  accelopt report {result.run_id}", markup=False, soft_wrap=True)
+
+
+def _print_summary(documents: list[dict[str, Any]]) -> None:
+    from math import exp, log
+
+    from rich.table import Table
+
+    table = Table(title="\nAll problems", title_justify="left")
+    table.add_column("problem")
+    for column in ("baseline", "best", "speedup", "peak before", "after", "kernels"):
+        table.add_column(column, justify="right")
+    speedups = []
+    for one in documents:
+        if one["speedup"] is None:
+            table.add_row(one["problem"], *["-"] * 6)
+            continue
+        speedups.append(one["speedup"])
+        table.add_row(
+            one["problem"],
+            milliseconds(one["baseline_latency_ms"]),
+            milliseconds(one["best_latency_ms"]),
+            f"{one['speedup']:.2f}x",
+            percent(one["baseline_percent_of_peak"]),
+            percent(one["best_percent_of_peak"]),
+            f"{one['kernels_correct']}/{one['kernels_evaluated']}",
+        )
+    screen = console()
+    screen.print(table)
+    if speedups:
+        screen.print(f"geometric mean speedup {exp(sum(map(log, speedups)) / len(speedups)):.2f}x")
+
+
+def _asker(screen: Console, progress: Progress) -> Callable[[Mapping[str, Any]], Any]:
+    def ask(question: Mapping[str, Any]) -> Any:
+        from .questions import answer
+
+        progress.pause()
+        try:
+            return answer(screen, question)
+        finally:
+            progress.go_on()
+
+    return ask
+
+
+def _quiet_console() -> Console:
+    from rich.console import Console
+
+    return Console(quiet=True)

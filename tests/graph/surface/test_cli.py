@@ -1,0 +1,213 @@
+"""The command line: what it prints, what it refuses, and how it says so."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graph.cli.entry import run
+from graph.cli.settings import run_context
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def accelopt(home, capsys, monkeypatch):
+    """Run a command line; gives exit code, standard output and standard error."""
+    monkeypatch.delenv("ACCELOPT_DEBUG", raising=False)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(list(arguments))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def refused(said: tuple[int, str, str]) -> str:
+    """The one line of a command that failed."""
+    code, out, err = said
+    assert code not in (0, None), out
+    assert err.startswith("error: ") and err.count("\n") == 1, err
+    assert "Traceback" not in out + err
+    return err.removeprefix("error: ").strip()
+
+
+def test_help_names_every_command_and_comes_at_once(home):
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", "from graph.cli import main; main()", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # Half a second on an idle machine; tests share theirs.
+    assert time.perf_counter() - began < 2
+    for command in (
+        "problems",
+        "optimize",
+        "resume",
+        "evaluate",
+        "profile",
+        "runs",
+        "cost",
+        "report",
+        "doctor",
+        "memory",
+    ):
+        assert command in done.stdout
+
+
+def test_help_loads_nothing_heavy(home):
+    heavy = "langgraph chromadb openai sqlalchemy plotly numpy pydantic".split()
+    code = (
+        "import sys\nfrom graph.cli.entry import run\nrun(['--help'])\n"
+        f"print('LOADED', [name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "LOADED []" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "optimize slu",
+        "evaluate {kernel} --problem slu",
+        "profile {kernel} --problem slu",
+    ],
+)
+def test_an_unknown_problem_is_answered_with_the_nearest(accelopt, tmp_path, line):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("import neuronxcc.nki as nki\n")
+    assert "did you mean silu" in refused(accelopt(*line.format(kernel=kernel).split()))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("optimize", "name a problem"),
+        ("optimize silu --kernel k.py", "--reference"),
+        ("optimize silu --preset fast", "no preset 'fast'; there are paper, quick"),
+        ("optimize silu --beam 0", "beam"),
+        ("optimize silu --set beem=3", "beem"),
+        ("optimize silu --set beem", "NAME=VALUE"),
+        ("optimize silu --model boss=x", "no role 'boss'"),
+        ("optimize silu --base-url http://127.0.0.1:1/v1", "--base-url needs --model"),
+        ("optimize silu --price cheap", "MODEL=IN/OUT"),
+        ("optimize silu --target trn9", "trn9"),
+        ("evaluate", "Missing argument"),
+        ("evaluate nothing.py --problem silu", "cannot read the kernel nothing.py: No such file"),
+        ("profile . --problem silu", "cannot read the kernel .: Is a directory"),
+        ("resume nothing", "no runs yet"),
+        ("report nothing", "no runs yet"),
+        ("memory show abc", "there is no experience 'abc'"),
+        ("optimise silu", "optimise"),
+    ],
+)
+def test_misuse_is_one_line_that_says_what_to_do(accelopt, line, told):
+    assert told in refused(accelopt(*line.split()))
+
+
+def test_a_kernel_needs_something_to_be_measured_by(accelopt, tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("x = 1\n")
+    assert "--problem NAME" in refused(accelopt("evaluate", str(kernel)))
+    both = ("--problem", "silu", "--reference", str(kernel))
+    assert "not both" in refused(accelopt("evaluate", str(kernel), *both))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"\xff\xfe\x00", "not a text"), (b"x" * (2 << 20), "1 MiB"), (b" \n", "is empty")]
+)
+def test_a_file_that_is_no_kernel_is_refused_before_any_work(accelopt, tmp_path, content, told):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_bytes(content)
+    assert told in refused(accelopt("evaluate", str(kernel), "--problem", "silu"))
+
+
+def test_a_refusal_as_json_is_one_document_too(accelopt):
+    code, out, err = accelopt("optimize", "slu", "--json")
+    assert code == 1 and "did you mean silu" in json.loads(out)["error"] and err.count("\n") == 1
+
+
+def test_a_home_that_cannot_be_written_is_named_with_the_way_out(accelopt, tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("ACCELOPT_HOME", str(blocked / "home"))
+    told = refused(accelopt("optimize", "silu", "--small", "--iterations", "0"))
+    assert str(blocked) in told and "ACCELOPT_HOME" in told
+
+
+def test_looking_makes_nothing(accelopt, home, monkeypatch, tmp_path):
+    monkeypatch.setenv("ACCELOPT_HOME", str(tmp_path / "elsewhere"))
+    assert accelopt("runs", "--json")[:2] == (0, "[]\n")
+    assert accelopt("memory", "list", "--json")[:2] == (0, "[]\n")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_runs_tells_what_each_gained(accelopt, recorded):
+    code, out, _ = accelopt("runs", "--json")
+    (run,) = json.loads(out)
+    assert code == 0 and run["run_id"] == "run-of-silu" and run["status"] == "finished"
+    (gain,) = run["problems"]
+    assert gain["speedup"] == pytest.approx(1.6) and gain["best_percent_of_peak"] == pytest.approx(
+        42.7, abs=0.1
+    )
+    assert "1.60x" in accelopt("runs")[1]
+
+
+def test_cost_compares_money_with_gain(accelopt, recorded):
+    (row,) = json.loads(accelopt("cost", "last", "--json")[1])
+    assert row["usd"] == pytest.approx(0.003)
+    assert row["usd_per_percent_gained"] == pytest.approx(0.003 / 60)
+    assert {one["role"] for one in row["by_role"]} == {"planner", "executor"}
+
+
+def test_report_writes_into_the_runs_folder(accelopt, recorded, home):
+    code, out, _ = accelopt("report", "run-of", "--json")
+    path = Path(json.loads(out)["report_path"])
+    assert code == 0 and path == home.run_path("run-of-silu") / "report.html" and path.stat().st_size > 1e6
+
+
+def test_an_unknown_run_is_said_with_where_runs_are_listed(accelopt, recorded):
+    assert "accelopt runs" in refused(accelopt("report", "nothing"))
+
+
+def test_models_prices_and_settings_come_together():
+    context = run_context(
+        "quick",
+        {"beam": 2, "caps.usd": 1.5},
+        models=["a", "b", "summarizer=c"],
+        base_url="http://127.0.0.1:9/v1",
+        api_key_env=None,
+        prices=["a=0.15/0.60"],
+        assignments=["planner.temperature=0.8", "memory=paper", "fixes=2"],
+    )
+    assert context.planner.models == ("a", "b") and context.summarizer.models == ("a", "b", "c")
+    assert context.executor.base_url == "http://127.0.0.1:9/v1" and context.planner.temperature == 0.8
+    assert (context.beam, context.caps.usd, context.memory, context.fixes) == (2, 1.5, "paper", 2)
+    assert context.prices["a"].output == 0.60
+
+
+def test_the_quick_preset_is_the_default_and_paper_is_the_whole_search():
+    nothing = {"models": [], "base_url": None, "api_key_env": None, "assignments": []}
+    paper = run_context("paper", {}, **nothing)
+    assert (paper.beam, paper.plans, paper.samples, paper.iterations) == (6, 12, 2, 16)
+
+
+def test_a_strangers_package_under_one_of_our_names_is_told_from_ours(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").write_text("raise SystemExit('a stranger ran')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
+         "from graph.cli import main; main()", "runs"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "a stranger's package 'tools'" in done.stderr and "Traceback" not in done.stderr
