@@ -1,0 +1,202 @@
+"""The LangGraph server, really started, offline, and used as its SDK uses it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from langgraph_sdk import get_sync_client
+
+ROOT = Path(__file__).resolve().parents[3]
+LANGGRAPH = Path(sys.executable).with_name("langgraph")
+QUICK = {"iterations": 1, "beam": 1, "plans": 3, "samples": 1, "small": True}
+
+
+class Server:
+    """`langgraph dev` on a free port of this machine, in a home and a working folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "server.log"
+        self.start()
+
+    def start(self) -> None:
+        command = [
+            str(LANGGRAPH),
+            "dev",
+            "--config",
+            str(ROOT / "langgraph.json"),
+            "--no-browser",
+            "--no-reload",
+        ]
+        command += ["--host", "127.0.0.1", "--port", str(self.port), "--n-jobs-per-worker", "2"]
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "ACCELOPT_HOME": str(self.home),
+            "LANGGRAPH_CLI_NO_ANALYTICS": "1",
+            "LANGSMITH_TRACING": "false",
+            # Any way out leads nowhere, so what needs the network fails here.
+            "HTTPS_PROXY": "http://127.0.0.1:9",
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+        self.process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                if urllib.request.urlopen(f"{self.url}/ok", timeout=2).status == 200:
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+        self.stop()
+        raise AssertionError(f"the server does not come up:\n{self.log.read_text()[-4000:]}")
+
+    def stop(self, with_signal: int = signal.SIGTERM) -> None:
+        # The whole group: the server starts processes of its own.
+        for number in (with_signal, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                continue
+        self.process.wait(timeout=15)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(server):
+    return get_sync_client(url=server.url)
+
+
+def the_assistant(client):
+    (assistant,) = client.assistants.search()
+    return assistant
+
+
+def test_the_assistant_shows_every_setting_with_its_description(client):
+    schemas = client.assistants.get_schemas(the_assistant(client)["assistant_id"])
+    settings = schemas["context_schema"]["properties"]
+    for name in (
+        "target",
+        "backend",
+        "beam",
+        "plans",
+        "samples",
+        "iterations",
+        "planner",
+        "executor",
+        "caps",
+    ):
+        assert settings[name].get("description") or settings[name].get("$ref") or settings[name]["allOf"], (
+            name
+        )
+    assert settings["beam"]["default"] == 6 and settings["iterations"]["default"] == 16
+    undescribed = [name for name, one in settings.items() if not one.get("description")]
+    assert undescribed == []
+
+
+def test_the_input_is_one_field(client):
+    schemas = client.assistants.get_schemas(the_assistant(client)["assistant_id"])
+    given = schemas["input_schema"]
+    assert list(given["properties"]) == ["problem"] and given["properties"]["problem"]["description"]
+
+
+def test_the_graph_can_be_drawn(client):
+    drawn = client.assistants.get_graph(the_assistant(client)["assistant_id"])
+    assert {"prepare", "recall", "explore", "selector", "summarizer", "remember", "finish"} <= {
+        node["id"] for node in drawn["nodes"]
+    }
+
+
+def test_a_streamed_run_ends_with_a_faster_kernel_and_leaves_its_history(client, server):
+    thread = client.threads.create()["thread_id"]
+    parts = list(
+        client.runs.stream(
+            thread,
+            "accelopt",
+            input={"problem": "silu"},
+            context=QUICK,
+            stream_mode=["custom", "values"],
+        )
+    )
+    told = [part.data["event"] for part in parts if part.event == "custom"]
+    assert told[0] == "run_started" and told[-1] == "run_finished"
+    assert {"round_started", "planned", "evaluated", "round_finished"} <= set(told)
+    result = parts[-1].data["result"]
+    assert result["problem"] == "silu" and result["speedup"] > 1
+    assert Path(result["best_kernel_path"]).is_relative_to(server.home)
+
+    history = client.threads.get_history(thread, limit=50)
+    assert len(history) >= 5 and history[0]["next"] == []
+    assert client.threads.get_state(thread)["values"]["result"] == result
+
+    report = (
+        urllib.request.urlopen(f"{server.url}/dashboard/runs/{result['run_id']}", timeout=30).read().decode()
+    )
+    assert "The way to the best kernel" in report
+
+
+def test_a_problem_that_does_not_exist_ends_the_run_with_a_line_that_says_so(client):
+    end = client.runs.wait(None, "accelopt", input={"problem": "slu"}, context=QUICK)
+    assert "did you mean silu" in end["error"]
+
+
+def test_a_setting_out_of_range_is_refused_by_name(client):
+    with pytest.raises(Exception, match="beam"):
+        client.runs.wait(None, "accelopt", input={"problem": "silu"}, context={"beam": 0})
+
+
+def test_the_image_installs_the_project_and_serves_the_same_graph(tmp_path):
+    dockerfile = tmp_path / "Dockerfile"
+    subprocess.run(
+        [str(LANGGRAPH), "dockerfile", "--config", str(ROOT / "langgraph.json"), str(dockerfile)],
+        cwd=ROOT,
+        env={**os.environ, "LANGGRAPH_CLI_NO_ANALYTICS": "1"},
+        check=True,
+        capture_output=True,
+    )
+    lines = dockerfile.read_text().splitlines()
+    assert lines[0].startswith("FROM langchain/langgraph-api:3.11")
+    assert any(line.startswith("ADD . /deps/") for line in lines)
+    variables = dict(
+        line.removeprefix("ENV ").split("=", 1) for line in lines if line.startswith("ENV ") and "=" in line
+    )
+    graphs = json.loads(variables["LANGSERVE_GRAPHS"].strip("'"))
+    assert graphs["accelopt"]["path"] == "graph.workflow:graph"
+    assert "graph.web:app" in variables["LANGGRAPH_HTTP"]
+    assert "memory_store.checkpoint.make_checkpointer" in variables["LANGGRAPH_CHECKPOINTER"]
