@@ -1,0 +1,74 @@
+"""Changing how a local tensor is laid out, without changing what it holds."""
+
+from __future__ import annotations
+
+from ..neuroncore.ir import Access, Kernel, Loop, Tensor
+from .capacity import private_loops
+from .refusal import RewriteError
+from .structure import is_local, replace_accesses, uses
+
+
+def merge_block_into_free(kernel: Kernel, tensor: Tensor, block: int) -> None:
+    """Lay the blocks of one block dimension side by side in the last free dimension, in place.
+
+    ``t[b, p, f]`` becomes ``t[p, F*b + f]``, so that neighbouring blocks can be moved by one instruction.
+
+    Raises:
+        RewriteError: if the tensor is not a local one with that block dimension, or is indexed at run time.
+    """
+    if not is_local(tensor) or block >= tensor.par_dim:
+        raise RewriteError("option", f"`{tensor.name}` has no block dimension {block}")
+    last = len(tensor.shape) - 1
+    extent = tensor.shape[last]
+    found = uses(kernel.body).get(tensor, [])
+    if any(use.access.is_indirect for use in found) or last <= tensor.par_dim:
+        raise RewriteError("shape", f"`{tensor.name}` cannot be laid out anew")
+
+    def on(access: Access) -> Access:
+        index = list(access.affine)
+        index[last] = index[last] + index[block] * extent
+        del index[block]
+        return Access(tensor, tuple(index), access.shape)
+
+    replace_accesses(kernel.body, tensor, on)
+    shape = list(tensor.shape)
+    shape[last] *= shape[block]
+    del shape[block]
+    tensor.shape = tuple(shape)
+    tensor.par_dim -= 1
+
+
+def contract(kernel: Kernel, tensor: Tensor) -> Loop | None:
+    """Make a tensor, of which each iteration of some loops has a part for itself, one of these iterations' own.
+
+    Block dimensions that only those loops index disappear, and the tensor is created in the innermost of the loops.
+
+    Returns:
+        the loop that the tensor now belongs to, or None if nothing changed.
+    """
+    found = uses(kernel.body).get(tensor, [])
+    if not is_local(tensor) or not found or any(use.access.is_indirect for use in found):
+        return None
+    home = private_loops(tensor, found)
+    if not home or tensor.scope is home[-1]:
+        return None
+    own = {loop.var for loop in home}
+    drop = []
+    for dim in range(tensor.par_dim):
+        indices = {use.access.affine[dim] for use in found}
+        if len(indices) == 1:
+            e = indices.pop()
+            if e.terms and not e.axes() and all(v in own for v in e.loops()):
+                drop.append(dim)
+    if not drop and tensor.block_shape:
+        return None
+
+    def on(access: Access) -> Access:
+        index = tuple(e for d, e in enumerate(access.index) if d not in drop)
+        return Access(tensor, index, access.shape)
+
+    replace_accesses(kernel.body, tensor, on)
+    tensor.shape = tuple(n for d, n in enumerate(tensor.shape) if d not in drop)
+    tensor.par_dim -= len(drop)
+    tensor.scope = home[-1]
+    return home[-1]

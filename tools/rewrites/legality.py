@@ -1,0 +1,191 @@
+"""What every kernel must satisfy after a rewrite, and the tidying that keeps representations comparable."""
+
+from __future__ import annotations
+
+from ..neuroncore.ir import (
+    Access,
+    Buffer,
+    Indirect,
+    Instr,
+    Kernel,
+    Loop,
+    LoopKind,
+    LoopVar,
+    Node,
+    Tensor,
+    TensorKind,
+)
+from ..neuroncore.machine import Machine, machine_for
+from .capacity import psum_banks, sbuf_bytes_per_partition
+from .refusal import RewriteError
+from .structure import map_instr, read_accesses, replace_instrs, rescope, substitute
+
+MOVING_FREE = 512
+"""``nl.tile_size.gemm_moving_fmax``."""
+STATIONARY_FREE = 128
+"""``nl.tile_size.gemm_stationary_fmax``."""
+SBUF_FREE_ELEMENTS = 1 << 16
+"""Largest free size of a Vector or Scalar instruction on SBUF (architecture guide of NeuronCore-v2)."""
+PSUM_FREE_ELEMENTS = 1 << 12
+"""Largest free size on PSUM (same)."""
+FREE_DIMENSIONS = 4
+"""Dimensions of an engine's access pattern beside the partition (same)."""
+
+
+def check_kernel(kernel: Kernel, before: Kernel) -> None:
+    """Refuse a kernel that the compiler or the hardware would not take.
+
+    Args:
+        kernel: the rewritten kernel.
+        before: the kernel it came from; a limit that this one breaks already is not held against the rewrite.
+
+    Raises:
+        RewriteError: naming the limit.
+    """
+    machine = machine_for(kernel.target)
+    for instr, loops in kernel.walk():
+        around = {each.var for each in loops}
+        for access in (*read_accesses(instr), *instr.dsts):
+            _check_scope(access, loops, around)
+            _check_bounds(access, instr)
+            _check_tile(access, instr, machine)
+        _check_operation(instr)
+    bank = int(machine.psum_bank_bytes)
+    for tensor in kernel.tensors():
+        if tensor.buffer is Buffer.PSUM and tensor.free_bytes_per_partition > bank:
+            raise RewriteError(
+                "psum", f"`{tensor.name}` needs {tensor.free_bytes_per_partition} B of a {bank} B bank"
+            )
+    banks = psum_banks(kernel, machine)
+    if banks > machine.psum_banks and banks > psum_banks(before, machine):
+        raise RewriteError(
+            "psum", f"{banks} banks of PSUM would be live at once, of {int(machine.psum_banks)}"
+        )
+    limit = int(machine.sbuf_usable_bytes)
+    needed = sbuf_bytes_per_partition(kernel)
+    if needed > limit and needed > sbuf_bytes_per_partition(before):
+        raise RewriteError(
+            "sbuf", f"{needed // 1024} KiB per partition would be live at once, of {limit // 1024}"
+        )
+
+
+def _check_scope(access: Access, loops: tuple[Loop, ...], around: set[LoopVar]) -> None:
+    tensor = access.tensor
+    if tensor.scope is not None and tensor.scope not in loops:
+        raise RewriteError(
+            "scope", f"`{tensor.name}` is used outside of the loop over {tensor.scope.var.name}"
+        )
+    for var in access.loops():
+        if var not in around:
+            raise RewriteError("scope", f"the loop index {var.name} is used outside of its loop")
+
+
+def _check_bounds(access: Access, instr: Instr) -> None:
+    if instr.mask:
+        return
+    for dim, (e, extent) in enumerate(zip(access.index, access.tensor.shape, strict=True)):
+        if isinstance(e, Indirect):
+            continue
+        low, high = e.bounds(lambda s: access.shape[s] if isinstance(s, int) else s.trips)
+        if low < 0 or high >= extent:
+            raise RewriteError(
+                "bounds",
+                f"dimension {dim} of `{access.tensor.name}` is indexed from {low} to {high}, of {extent}",
+            )
+
+
+def _check_tile(access: Access, instr: Instr, machine: Machine) -> None:
+    buffer = access.tensor.buffer
+    if access.shape[0] > machine.partitions and (buffer.on_chip or instr.dst.tensor.buffer.on_chip):
+        raise RewriteError("partitions", f"a tile of `{access.tensor.name}` has {access.shape[0]} partitions")
+    if not buffer.on_chip:
+        return
+    limit = PSUM_FREE_ELEMENTS if buffer is Buffer.PSUM else SBUF_FREE_ELEMENTS
+    if access.free_size > limit:
+        raise RewriteError(
+            "free-size", f"a tile of `{access.tensor.name}` has {access.free_size} elements a partition"
+        )
+    if sum(1 for n in access.shape[1:] if n > 1) > FREE_DIMENSIONS:
+        raise RewriteError(
+            "free-size", f"a tile of `{access.tensor.name}` has more than {FREE_DIMENSIONS} free dimensions"
+        )
+
+
+def _check_operation(instr: Instr) -> None:
+    if instr.op == "nisa.nc_matmul":
+        stationary, moving = instr.args["stationary"], instr.args["moving"]
+        assert isinstance(stationary, Access) and isinstance(moving, Access)
+        if stationary.free_size > STATIONARY_FREE:
+            raise RewriteError(
+                "matmul", f"the stationary tile has {stationary.free_size} columns, of {STATIONARY_FREE}"
+            )
+        if moving.free_size > MOVING_FREE:
+            raise RewriteError("matmul", f"the moving tile has {moving.free_size} columns, of {MOVING_FREE}")
+    elif instr.op == "nl.matmul":
+        x, y = instr.args["x"], instr.args["y"]
+        assert isinstance(x, Access) and isinstance(y, Access)
+        if max(x.shape) > STATIONARY_FREE or y.free_size > MOVING_FREE:
+            raise RewriteError(
+                "matmul", f"nl.matmul of {x.shape} and {y.shape} is larger than one matmul instruction"
+            )
+    elif instr.op in ("nisa.nc_transpose", "nl.transpose"):
+        data = instr.args["data" if instr.op == "nisa.nc_transpose" else "x"]
+        assert isinstance(data, Access)
+        if data.free_size > STATIONARY_FREE:
+            raise RewriteError(
+                "transpose", f"a tile of {data.free_size} columns cannot be transposed at once"
+            )
+    elif instr.op == "nisa.bn_stats":
+        data = instr.args["data"]
+        assert isinstance(data, Access)
+        if data.free_size > MOVING_FREE:
+            raise RewriteError("bn_stats", f"bn_stats takes at most {MOVING_FREE} elements a partition")
+
+
+# -- tidying ------------------------------------------------------------------------------------------------------------
+def tidy(kernel: Kernel) -> None:
+    """Bring a kernel into the form that tracing its source gives.
+
+    Loops of one trip and empty loops go, tile axes of one element leave the index expressions, names become unique.
+    """
+    _inline_single_trips(kernel, kernel.body, None)
+    replace_instrs(kernel.body, lambda instr: map_instr(instr, _without_unit_axes))
+    names: set[str] = set()
+    for tensor in kernel.tensors():
+        if tensor.kind is not TensorKind.INPUT:
+            _make_unique(tensor, names)
+        names.add(tensor.name)
+
+
+def _inline_single_trips(kernel: Kernel, body: list[Node], scope: Loop | None) -> None:
+    for k in range(len(body) - 1, -1, -1):
+        node = body[k]
+        if not isinstance(node, Loop):
+            continue
+        _inline_single_trips(kernel, node.body, node)
+        if node.trips == 1 and node.kind is not LoopKind.SPMD:
+            substitute(node.body, {node.var: 0})
+            rescope(node.body, node, scope)
+            body[k : k + 1] = node.body
+        elif not node.body:
+            del body[k]
+    if scope is None:
+        replace_instrs(body, _without_empty_reductions)
+
+
+def _without_empty_reductions(instr: Instr) -> Instr:
+    """A reduction over no loop is a copy."""
+    if instr.op == "nl.loop_reduce" and not instr.attrs["loops"]:
+        return Instr("nl.copy", instr.dsts, {"src": instr.args["x"]}, {}, instr.mask, instr.line)
+    return instr
+
+
+def _without_unit_axes(access: Access) -> Access:
+    return access.substitute({k: 0 for k, n in enumerate(access.shape) if n == 1})
+
+
+def _make_unique(tensor: Tensor, names: set[str]) -> None:
+    stem, n = tensor.name, 1
+    while tensor.name in names:
+        n += 1
+        tensor.name = f"{stem}_{n}"
