@@ -11,7 +11,7 @@ import zlib
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import LargeBinary, String
+from sqlalchemy import LargeBinary, String, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -31,6 +31,19 @@ class UtcTime(TypeDecorator[datetime]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
         """Text to time."""
         return None if value is None else datetime.fromisoformat(value)
+
+
+class SafeText(TypeDecorator[str]):
+    """Text of any origin: NUL, which PostgreSQL refuses, and lone surrogates, which UTF-8 does, are not kept."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Replace what cannot be stored."""
+        if value is None:
+            return None
+        return value.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
 class PackedText(TypeDecorator[str]):

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from .calls import Calls
+from .copying import Copying
 from .database import Database
 from .events import Events
 from .kernels import Kernels
@@ -14,7 +15,7 @@ from .runs import Runs
 from .search import Search
 
 
-class Ledger(Runs, Kernels, Search, Calls, Recollections, Events):
+class Ledger(Runs, Kernels, Search, Calls, Recollections, Events, Copying):
     """Everything that happened, in SQL.
 
     Methods are short transactions, safe to call from any thread; they block, so asynchronous code calls

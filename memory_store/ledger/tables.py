@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, Integer, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from .columns import PackedJson, PackedText, UtcTime
+from .columns import PackedJson, PackedText, SafeText, UtcTime
 from .records import now
 
 SCHEMA_VERSION = 1
@@ -40,7 +40,7 @@ class Run(Table):
     target: Mapped[str] = mapped_column(String(16))
     backend: Mapped[str] = mapped_column(String(32))
     version: Mapped[str] = mapped_column(String(32), default="")
-    note: Mapped[str] = mapped_column(Text, default="")
+    note: Mapped[str] = mapped_column(SafeText, default="")
     started_at: Mapped[datetime] = mapped_column(UtcTime, default=now, index=True)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
 
@@ -131,7 +131,7 @@ class Candidate(Table):
     percent_of_peak: Mapped[float | None]
     repairs: Mapped[int] = mapped_column(default=0)
     selected: Mapped[bool] = mapped_column(default=False)
-    error: Mapped[str] = mapped_column(Text, default="")
+    error: Mapped[str] = mapped_column(SafeText, default="")
     call_key: Mapped[str] = mapped_column(String(200), default="")
 
     __table_args__ = (Index("ix_candidates_kernel", "run_id", "kernel_id"),)
@@ -161,7 +161,7 @@ class Call(Table):
     answer: Mapped[str] = mapped_column(PackedText, default="")
     reasoning: Mapped[str] = mapped_column(PackedText, default="")
     extra: Mapped[dict[str, Any]] = mapped_column(PackedJson, default=dict)
-    error: Mapped[str] = mapped_column(Text, default="")
+    error: Mapped[str] = mapped_column(SafeText, default="")
     input_tokens: Mapped[int] = mapped_column(default=0)
     output_tokens: Mapped[int] = mapped_column(default=0)
     cached_tokens: Mapped[int] = mapped_column(default=0)
