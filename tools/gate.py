@@ -64,6 +64,11 @@ _ALLOWED_BUILTINS = frozenset(
 )
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 
+NARROW_TYPES = frozenset(
+    "bfloat16 float16 half tfloat32 float32r float8_e4m3 float8_e5m2 float8_e4m3fn float8_e8m0fnu bfp16 tf32".split()
+)
+"""Names of NKI's and NumPy's floating types that hold or multiply less than fp32 does."""
+
 _RUNNERS = frozenset("baremetal benchmark profile simulate_kernel simulate".split())
 
 # Attributes without a leading underscore that lead from an object to the interpreter, to memory or to a file.
@@ -142,6 +147,39 @@ def inspect(source: str) -> list[Rejection]:
     return rejections[:_MAX_REJECTIONS]
 
 
+def kernel_names(source: str) -> list[str]:
+    """Names of the functions under @nki.jit, in order of appearance; none where the text does not parse."""
+    tree = _parsed(source)
+    return [] if tree is None else [function.name for function in _Inspection(tree).kernels()]
+
+
+def narrow_types(source: str) -> list[tuple[str, int]]:
+    """Element types below fp32 that a text names, each with the line of its first mention."""
+    tree = _parsed(source)
+    found: dict[str, int] = {}
+    for node in ast.walk(tree) if tree is not None else ():
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)):
+                if name in NARROW_TYPES:
+                    found.setdefault(name, node.lineno)
+            case ast.ImportFrom(names=aliases):
+                for alias in aliases:
+                    if alias.name in NARROW_TYPES:
+                        found.setdefault(alias.name, node.lineno)
+    return sorted(found.items(), key=lambda item: item[1])
+
+
+def _parsed(source: str) -> ast.Module | None:
+    if _too_large(source):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def _too_large(source: str) -> Rejection | None:
     if len(source) > MAX_SOURCE_BYTES or len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
         return Rejection(
@@ -212,13 +250,14 @@ class _Inspection:
                     self._called.add(id(function))
                 case ast.Attribute(value=value):
                     self._bases.add(id(value))
-        for kernel in self._kernels():
+        for kernel in self.kernels():
             arguments = kernel.args
             self._parameters.update(
                 a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
             )
 
-    def _kernels(self) -> Iterator[ast.FunctionDef]:
+    def kernels(self) -> Iterator[ast.FunctionDef]:
+        """The functions under @nki.jit."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.FunctionDef):
                 for decorator in node.decorator_list:
@@ -239,7 +278,7 @@ class _Inspection:
         return ".".join([self._modules[node.id], *reversed(names)])
 
     def rejections(self) -> Iterator[Rejection]:
-        if not any(True for _ in self._kernels()):
+        if not any(True for _ in self.kernels()):
             yield Rejection(
                 Rule.no_kernel,
                 1,

@@ -1,11 +1,13 @@
 """The worker's side of an evaluation: gate, compile, profile and run one kernel."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import gate
 from .backends import ArrayType, Backend
+from .backends.neuron import NeuronBackend
 from .backends.simulator import SimulatedKernel, SimulatorBackend
 from .channel import SharedArrays
 from .worker import Answer, Fault, Operation
@@ -34,10 +36,16 @@ class _KernelWorker:
         self._backend: Backend = SimulatorBackend()
         self._compiled: Any = None
 
+    def _choose(self, fields: dict[str, Any]) -> None:
+        if fields["backend"] == "neuron":
+            artifacts = fields.get("artifacts")
+            self._backend = NeuronBackend(Path(artifacts) if artifacts else None)
+
     def compile(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
         """Gate and compiler; answers with what the kernel returns and how exactly it computes, and the trace."""
         source = tail.decode("utf-8", "surrogatepass")
         refuse(source)
+        self._choose(fields)
         arguments = [
             ArrayType(tuple(argument["shape"]), argument["dtype"]) if isinstance(argument, dict) else argument
             for argument in fields["arguments"]

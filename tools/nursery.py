@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from .channel import Channel, ChannelClosed
-from .sandbox import Limits, Policy, adopt_orphans, confine
+from .sandbox import Limits, Policy, adopt_orphans, confine, confine_device_worker
 from .worker import serve
 
 _POLL_S = 1.0
@@ -135,9 +135,15 @@ class Nursery:
                 os.dup2(null, standard)
             os.close(null)
             os.setsid()
-            confinement = confine(
-                Policy(scratch=scratch, hidden=self._hidden, parent=nursery_pid), Limits(**request["limits"])
-            )
+            policy = Policy(scratch=scratch, hidden=self._hidden, parent=nursery_pid)
+            os.chdir(scratch)
+            if request["environment"] is not None:
+                os.set_inheritable(data_fd, True)
+                os.execve(
+                    sys.executable, _program(request, data_fd, scratch, nursery_pid), request["environment"]
+                )
+            confinement = confine(policy, Limits(**request["limits"]))
+            # Again, because the scratch may by now be a file system of its own.
             os.chdir(scratch)
             serve(Channel(socket.socket(fileno=data_fd)), request["service"], confinement)
             status = 0
@@ -187,6 +193,21 @@ class Nursery:
         for pid in children:
             if pid not in self._workers:
                 self._kill(pid)
+
+
+def _program(request: dict[str, Any], data_fd: int, scratch: str, nursery_pid: int) -> list[str]:
+    """The command line of a worker that cannot be forked, because it drives a device."""
+    boot = "import json,sys; sys.path[:]=json.loads(sys.argv[1]); from tools import nursery"
+    boot += "; nursery.main_of_program(sys.argv[2])"
+    arguments = {"fd": data_fd, "service": request["service"], "scratch": scratch, "parent": nursery_pid}
+    return [sys.executable, "-I", "-c", boot, json.dumps(sys.path), json.dumps(arguments)]
+
+
+def main_of_program(arguments: str) -> None:
+    """Entry of a worker that drives a device: a program of its own with the environment that it was given."""
+    settings = json.loads(arguments)
+    confinement = confine_device_worker(Policy(scratch=settings["scratch"], parent=settings["parent"]))
+    serve(Channel(socket.socket(fileno=settings["fd"])), settings["service"], confinement)
 
 
 def main(arguments: str) -> None:

@@ -217,26 +217,47 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def lease(
-        self, service: str, *, timeout_s: float, memory_bytes: int, shared_bytes: int = 0
+        self,
+        service: str,
+        *,
+        timeout_s: float,
+        memory_bytes: int,
+        shared_bytes: int = 0,
+        environment: dict[str, str] | None = None,
     ) -> Iterator[Lease]:
         """A fresh worker running `service`, killed at the end of the block or after `timeout_s`.
+
+        With an `environment` it is a program of its own with those variables, allowed to use devices and compilers;
+        without, it is forked warm and fully confined.
 
         Raises:
             PoolBroken: the nursery does not start.
         """
-        lease = self._start_worker(service, timeout_s, memory_bytes, shared_bytes)
+        lease = self._start_worker(service, timeout_s, memory_bytes, shared_bytes, environment)
         try:
             yield lease
         finally:
             lease.end()
 
-    def _start_worker(self, service: str, timeout_s: float, memory_bytes: int, shared_bytes: int) -> Lease:
+    def _start_worker(
+        self,
+        service: str,
+        timeout_s: float,
+        memory_bytes: int,
+        shared_bytes: int,
+        environment: dict[str, str] | None,
+    ) -> Lease:
         limits = Limits(
             memory_bytes=memory_bytes,
             shared_bytes=shared_bytes,
             cpu_s=int(timeout_s * max(2, available_cores())) + 10,
         )
-        request = {"service": service, "timeout_s": timeout_s, "limits": asdict(limits)}
+        request = {
+            "service": service,
+            "timeout_s": timeout_s,
+            "limits": asdict(limits),
+            "environment": environment,
+        }
         for attempt in (1, 2):
             nursery = self._warm_nursery()
             data, data_theirs = channel_pair()
@@ -304,6 +325,8 @@ class _Nursery:
         _sweep_scratch()
         self._scratch_root = tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Relative entries mean the caller's folder, which is not the nursery's.
+        search_path = [os.path.abspath(path) for path in sys.path]
         threads = str(max(1, available_cores() // settings.slots))
         arguments = {
             "control_fd": theirs.fileno(),
@@ -313,7 +336,14 @@ class _Nursery:
         }
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BOOT, json.dumps([os.path.abspath(path) for path in sys.path]), json.dumps(arguments)],
+                [
+                    sys.executable,
+                    "-I",
+                    "-c",
+                    _BOOT,
+                    json.dumps(search_path),
+                    json.dumps(arguments),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,

@@ -174,6 +174,26 @@ def python_folders() -> tuple[str, ...]:
     return tuple(sorted(folder for folder in folders if os.path.isdir(folder)))
 
 
+def confine_device_worker(policy: Policy) -> Confinement:
+    """Confines a process that drives a Neuron device: it may start compilers and open devices, not the network.
+
+    Its memory is not limited, because the compiler's is not known; its time is, by whoever waits for it.
+    """
+    in_force: dict[Layer, str] = {}
+    device = "a device worker needs files, devices and compilers"
+    missing: dict[Layer, str] = {
+        layer: device for layer in Layer if layer not in (Layer.privileges, Layer.system_calls)
+    }
+    if _LINUX:
+        if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+            in_force[Layer.privileges] = "no new privileges"
+        _filter_system_calls(in_force, missing, device=True)
+        if policy.parent:
+            die_with_parent(policy.parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return Confinement(in_force=in_force, missing=missing)
+
+
 def confine(policy: Policy, limits: Limits) -> Confinement:
     """Confines the calling process for the rest of its life, with every layer that this system offers.
 
@@ -389,8 +409,7 @@ _SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "clone3": (435, 435),
     "prctl": (157, 167),
 }
-_FORBIDDEN_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
-    # network; sendmsg could hand descriptors out
+_NETWORK_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
     "socketpair": (53, 199),
     "connect": (42, 203),
@@ -398,9 +417,11 @@ _FORBIDDEN_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "accept4": (288, 242),
     "bind": (49, 200),
     "listen": (50, 201),
+    # These could hand descriptors out.
     "sendmsg": (46, 211),
     "sendmmsg": (307, 269),
-    # processes
+}
+_PROCESS_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None),
     "vfork": (58, None),
     "execve": (59, 221),
@@ -412,11 +433,9 @@ _FORBIDDEN_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "pidfd_open": (434, 434),
     "pidfd_send_signal": (424, 424),
     "pidfd_getfd": (438, 438),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    # memory outside the limits
+}
+_MEMORY_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
+    # Memory outside the limits.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -425,7 +444,12 @@ _FORBIDDEN_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "msgget": (68, 186),
     "semget": (64, 190),
     "mq_open": (240, 180),
-    # mounts and namespaces
+}
+_SYSTEM_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -441,7 +465,6 @@ _FORBIDDEN_SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "mount_setattr": (442, 442),
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
-    # identities and the system
     "setuid": (105, 146),
     "setgid": (106, 144),
     "setreuid": (113, 145),
@@ -504,23 +527,32 @@ def _syscall(name: str, *arguments: object) -> int:
     return int(_libc.syscall(ctypes.c_long(number), *converted))
 
 
-def _filter_system_calls(in_force: dict[Layer, str], missing: dict[Layer, str]) -> None:
+def _filter_system_calls(
+    in_force: dict[Layer, str], missing: dict[Layer, str], *, device: bool = False
+) -> None:
     architecture = _ARCHITECTURES.get(platform.machine())
     if architecture is None:
         missing[Layer.system_calls] = f"no filter for {platform.machine()}"
         return
-    program = _filter_program(*architecture)
+    program = _filter_program(*architecture, device=device)
     buffer = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog { unsigned short len; struct sock_filter *filter; }, padded to the pointer's alignment.
     descriptor = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, descriptor, 0, 0) != 0:
         missing[Layer.system_calls] = os.strerror(ctypes.get_errno())
         return
-    in_force[Layer.system_calls] = "no sockets, no processes, no ptrace, no mounts"
+    in_force[Layer.system_calls] = (
+        "no internet sockets, no ptrace, no mounts"
+        if device
+        else "no sockets, no processes, no ptrace, no mounts"
+    )
 
 
-def _filter_program(column: int, audit_architecture: int) -> bytes:
-    """The filter: foreign architectures die, threads may start, whatever is forbidden fails with EPERM."""
+def _filter_program(column: int, audit_architecture: int, *, device: bool) -> bytes:
+    """The filter: foreign architectures die, whatever is forbidden fails with EPERM, the rest is allowed.
+
+    A `device` worker may start processes and open local sockets.
+    """
 
     def step(code: int, value: int, when_true: int = 0, when_false: int = 0) -> bytes:
         return struct.pack("=HBBI", code, when_true, when_false, value)
@@ -528,6 +560,9 @@ def _filter_program(column: int, audit_architecture: int) -> bytes:
     def fail(error: int) -> bytes:
         return step(_RETURN, _FAIL | error)
 
+    forbidden = dict(_SYSTEM_SYSCALLS)
+    if not device:
+        forbidden |= _NETWORK_SYSCALLS | _PROCESS_SYSCALLS | _MEMORY_SYSCALLS
     steps = [
         step(_LOAD, _OFFSET_ARCHITECTURE),
         step(_JUMP_EQUAL, audit_architecture, 1, 0),
@@ -536,10 +571,20 @@ def _filter_program(column: int, audit_architecture: int) -> bytes:
         step(_JUMP_GREATER_OR_EQUAL, _X32_BIT, 0, 1),
         fail(errno.EPERM),
     ]
-    for numbers in _FORBIDDEN_SYSCALLS.values():
+    for numbers in forbidden.values():
         number = numbers[column]
         if number is not None:
             steps += [step(_JUMP_EQUAL, number, 0, 1), fail(errno.EPERM)]
+    if device:
+        steps += [
+            step(_JUMP_EQUAL, _NETWORK_SYSCALLS["socket"][column] or 0, 0, 4),
+            step(_LOAD, _OFFSET_FIRST_ARGUMENT),
+            step(_JUMP_EQUAL, socket.AF_INET, 1, 0),
+            step(_JUMP_EQUAL, socket.AF_INET6, 0, 1),
+            fail(errno.EPERM),
+            step(_RETURN, _ALLOW),
+        ]
+        return b"".join(steps)
     clone, clone3, prctl = (_SYSCALLS[name][column] or 0 for name in ("clone", "clone3", "prctl"))
     steps += [
         # clone3 hides its flags in memory; without it the C library falls back to clone.

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import neuroncore
+from .. import gate, neuroncore
 from ..neuroncore import dtypes, ir
 from ..neuroncore.errors import KernelHostError, NKIError, RuntimeAccessError
 from ..profile import BackendName, Bounds, Profile, profile_from_counters
 from ..worker import Fault
 from . import ArrayType, Narrowing
 
-_SINGLE_PASS_FP32 = ("tfloat32", "float32r")
+# Stored as fp32 by the simulator, multiplied with fewer bits by the machine.
+_KEPT_AS_FP32 = ("tfloat32", "float32r")
 
 
 class SimulatedKernel:
@@ -30,12 +31,14 @@ class SimulatedKernel:
         return [ArrayType(tuple(tensor.shape), tensor.dtype.name) for tensor in self.ir.outputs]
 
     def narrowings(self) -> list[Narrowing]:
-        """Tensors of a floating type below fp32, each once."""
-        return [
+        """Tensors of a floating type below fp32, each once; and the types that the trace keeps as fp32."""
+        found = [
             Narrowing(tensor.dtype.name, tensor.name, tensor.line or None)
             for tensor in self.ir.tensors()
             if dtypes.is_float(tensor.dtype) and tensor.dtype.itemsize < 4
         ]
+        named = gate.narrow_types(self.ir.source)
+        return found + [Narrowing(name, f"nl.{name}", line) for name, line in named if name in _KEPT_AS_FP32]
 
     def dump(self) -> bytes:
         """The trace as bytes that `load` accepts."""

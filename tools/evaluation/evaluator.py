@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from nkibench.regime import Regime
 from nkibench.roofline import percent_of_peak
 
 from ..backends import ArrayType, Narrowing
+from ..backends.neuron import BackendUnavailable, choose_backend, visible_cores
 from ..channel import SharedArrays
 from ..kernel import Kernel
 from ..pool import Lease, PoolSettings, WorkerLost, WorkerPool, available_cores
@@ -75,11 +77,23 @@ class Evaluator:
     """Evaluates kernels with fixed settings. Safe to share between threads and event loops; close it when done."""
 
     def __init__(self, settings: EvaluationSettings | None = None, pool: WorkerPool | None = None) -> None:
-        """With a `pool` of your own, which stays yours to close; without one, a pool with a worker a core."""
+        """With a `pool` of your own, which stays yours to close; without one, a pool with a worker a core.
+
+        Raises:
+            BackendUnavailable: the settings ask for a Neuron device and something of it is missing.
+        """
         self.settings = settings or EvaluationSettings()
         self._own_pool = pool is None
+        self._cores: queue.SimpleQueue[int] = queue.SimpleQueue()
+        workers = 0
+        if self.settings.backend == "neuron":
+            choose_backend("neuron")
+            cores = visible_cores()
+            for core in cores:
+                self._cores.put(core)
+            workers = len(cores)
         hidden = (str(self.settings.cache),) if self.settings.cache else ()
-        self.pool = pool or WorkerPool(PoolSettings(hidden=hidden))
+        self.pool = pool or WorkerPool(PoolSettings(workers=workers, hidden=hidden))
         self._threads = max(1, available_cores() // self.pool.settings.slots)
         self._references = References(self.settings, self.pool, self._threads)
 
@@ -93,6 +107,7 @@ class Evaluator:
 
         Raises:
             nkibench.InvalidReference: the problem's reference does not work, so no kernel can be judged.
+            BackendUnavailable: the device or its tools are missing.
             PoolBroken: no worker can be started.
         """
         return self._submit(kernel, problem, stage, _Cancellation()).result()
@@ -113,6 +128,15 @@ class Evaluator:
     async def aprofile(self, kernel: Kernel, problem: Problem) -> Evaluation:
         """As `profile`, without blocking the event loop."""
         return await self.aevaluate(kernel, problem, Stage.profile)
+
+    @contextlib.contextmanager
+    def device_core(self) -> Iterator[int]:
+        """A NeuronCore to itself, for as long as the block lasts."""
+        core = self._cores.get()
+        try:
+            yield core
+        finally:
+            self._cores.put(core)
 
     def close(self) -> None:
         """Gives up workers and memory."""
@@ -198,40 +222,51 @@ class _Run:
             _Verdict: at the first thing that is wrong.
         """
         arguments = self._reference.argument_types()
-        trace = self._compile(arguments)
-        self._check_precision()
-        self._progress.work = self._work(arguments)
-        with self._lease() as lease:
-            self._call(lease, "load", tail=trace)
-            self._profile(lease)
-            if self._stage is Stage.profile:
-                self._check_physics()
-                return
-            screened = self._allocate_outputs()
-            with screened:
+        with contextlib.ExitStack() as memory:
+            with self._prepared(arguments) as lease:
+                self._check_precision()
+                self._progress.work = self._work(arguments)
+                self._profile(lease)
+                if self._stage is Stage.profile:
+                    self._check_physics()
+                    return
+                screened = memory.enter_context(self._allocate_outputs())
                 self._verify(lease, screened, self._settings.seeds[0], Regime.normal, keep=True)
-                lease.end()
-                if self._stage is Stage.promote:
-                    self._promote(arguments, screened)
+            if self._stage is Stage.promote:
+                self._promote(arguments, screened)
         self._progress.verification = self._verification(None)
         self._check_physics()
 
-    def _compile(self, arguments: Sequence[ArrayType | float]) -> bytes:
+    @contextlib.contextmanager
+    def _prepared(self, arguments: Sequence[ArrayType | float]) -> Iterator[Lease]:
+        """A fresh worker that holds the compiled kernel.
+
+        Where a compiled kernel is data, another worker than the one that ran its text: whatever that text may have
+        done to its process, it can only have changed what is compiled, which is what is judged.
+        """
         described = [
             {"shape": list(value.shape), "dtype": value.dtype} if isinstance(value, ArrayType) else value
             for value in arguments
         ]
+        request: dict[str, object] = {
+            "arguments": described,
+            "target": self._settings.target,
+            "backend": self._settings.backend,
+            "artifacts": str(self._settings.artifacts) if self._settings.artifacts else None,
+        }
+        simulated = self._settings.backend == "simulator"
+        source = self._kernel.source.encode("utf-8", "surrogatepass")
+        patience = self._settings.compile_timeout_s if simulated else None
         with self._lease() as lease:
-            answer = self._call(
-                lease,
-                "compile",
-                {"arguments": described, "target": self._settings.target},
-                tail=self._kernel.source.encode("utf-8", "surrogatepass"),
-                timeout_s=self._settings.compile_timeout_s,
-            )
-        self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
-        self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
-        return answer.tail
+            answer = self._call(lease, "compile", request, tail=source, timeout_s=patience)
+            self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
+            self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
+            if not simulated:
+                yield lease
+                return
+        with self._lease() as lease:
+            self._call(lease, "load", tail=answer.tail)
+            yield lease
 
     def _check_precision(self) -> None:
         finding = precision_finding(self._progress.narrowings)
@@ -246,8 +281,13 @@ class _Run:
             return Work(vector_flops=0, matmul_flops=0, min_traffic_bytes=moved)
 
     def _profile(self, lease: Lease) -> None:
-        answer = self._call(lease, "profile", timeout_s=self._settings.compile_timeout_s)
-        self._progress.profile = Profile.model_validate(answer.fields["profile"])
+        answer = self._call(lease, "profile")
+        profile = Profile.model_validate(answer.fields["profile"])
+        if (profile.backend, profile.target) != (self._settings.backend, self._settings.target):
+            raise AssertionError(
+                f"measured on {profile.backend} {profile.target}, which is not what was asked for"
+            )
+        self._progress.profile = profile
         if answer.fields["bounds"]:
             self._progress.bounds = Bounds.model_validate(answer.fields["bounds"])
 
@@ -263,9 +303,7 @@ class _Run:
         plan = [(seed, Regime.normal) for seed in others]
         if self._settings.regimes:
             plan += [(first, regime) for regime in self._problem.regimes if regime is not Regime.normal]
-        trace = self._compile(arguments)
-        with self._lease() as lease, self._allocate_outputs() as returned:
-            self._call(lease, "load", tail=trace)
+        with self._prepared(arguments) as lease, self._allocate_outputs() as returned:
             drawn = self._reference.draw(first, Regime.normal)
             self._call(lease, "run", arrays=[drawn.tensors], writable=[returned])
             finding = first_difference(screened.arrays(), returned.arrays())
@@ -360,6 +398,8 @@ class _Run:
                 operation, fields, tail=tail, arrays=arrays, writable=writable, timeout_s=timeout_s
             )
         except Fault as fault:
+            if fault.status == "unavailable":
+                raise BackendUnavailable(f"{fault.name}: {fault.message}") from fault
             status = failed if fault.name in _EITHER_STATUS else Status(fault.status)
             error = EvaluationError(
                 name=fault.name, message=fault.message, line=fault.line, remedy=fault.remedy

@@ -47,6 +47,9 @@ class EvaluationSettings(BaseModel):
     memory_mb: int = Field(
         default_factory=_half_of_memory_mb, gt=0, description="Memory of one worker, beside the shared arrays"
     )
+    artifacts: Path | None = Field(
+        default=None, description="Folder for what the device's tools write; None keeps none"
+    )
     cache: Path | None = Field(default=None, description="Folder for reference results; None keeps none")
     cache_mb: int = Field(
         default=16384, ge=0, description="Size that the reference results may reach on disk"
