@@ -12,11 +12,9 @@ import contextlib
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from filelock import FileLock, Timeout
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
@@ -179,7 +177,7 @@ async def aresume(
     Raises:
         RunError, memory_store.errors.MemoryStoreError: as `aoptimize`, or there is no such run.
     """
-    record = await asyncio.to_thread(_find, home or find_home(), run_id)
+    record = await asyncio.to_thread(_find, _home(home), run_id)
     context = RunContext.model_validate(record.settings)
     changes: dict[str, Any] = {}
     if iterations is not None:
@@ -194,6 +192,10 @@ async def aresume(
 def new_run_id(problem: str) -> str:
     """An id that people can read and that no other run has."""
     return f"{problem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _home(given: Home | None) -> Home:
+    return given or RESOURCES.get(Resources()).home or find_home()
 
 
 def _find(home: Home, run_id: str) -> RunRecord:
@@ -221,6 +223,7 @@ class _Drive:
         self._control = control or RunControl()
         self._handle_signals = handle_signals
         self._home = home
+        self._pressed_twice = False
         self._config: RunnableConfig = {
             "configurable": {"thread_id": run_id},
             "recursion_limit": STEPS_A_ROUND * (context.iterations + 2),
@@ -228,16 +231,19 @@ class _Drive:
 
     async def go(self, given: dict[str, Any] | None, *, extend: bool = False) -> Result:
         """Work until the run ends, stops or asks."""
-        home = await asyncio.to_thread(lambda: (self._home or find_home()).prepare())
         resources = RESOURCES.get(Resources())
+        home = await asyncio.to_thread(lambda: _home(self._home).prepare())
         token = RESOURCES.set(Resources(**{**vars(resources), "home": home}))
+        claim = home.claim_run(self._run_id)
+        await asyncio.to_thread(claim.__enter__)
         try:
-            async with self._exclusive(home), open_checkpointer(home) as saver:
+            async with open_checkpointer(home) as saver:
                 graph = build_graph(saver)
                 with self._signals():
                     return await self._until_end(graph, given, extend)
         finally:
             await close_services(self._run_id)
+            claim.__exit__(None, None, None)
             RESOURCES.reset(token)
 
     async def _until_end(self, graph: Any, given: Any, extend: bool) -> Result:
@@ -250,9 +256,11 @@ class _Drive:
             except GraphDrained as error:
                 raise await self._stopped(graph) from error
             except asyncio.CancelledError:
-                with contextlib.suppress(Exception):
-                    await self._note(RunStatus.STOPPED, "stopped at once")
-                raise
+                task = asyncio.current_task()
+                if not self._pressed_twice or task is None:
+                    raise
+                task.uncancel()
+                raise await self._stopped(graph) from None
             state = await graph.aget_state(self._config)
             questions = [one.value for task in state.tasks for one in task.interrupts]
             if not questions:
@@ -277,16 +285,17 @@ class _Drive:
         state = await graph.aget_state(self._config)
         if not state.values and not state.next:
             raise RunError(f"run {self._run_id} has left no checkpoint to go on from; start it again")
-        if not state.next and extend and state.values.get("result"):
-            # Back to the end of its last round; what was kept decides whether another one begins.
-            await graph.aupdate_state(self._config, {"stop": "", "result": {}}, as_node="remember")
+        goes_on = extend and state.values.get("round", 0) < self._context.iterations
+        if not state.next and goes_on and state.values.get("result"):
+            # Back to where a round begins.
+            await graph.aupdate_state(self._config, {"stop": "", "result": {}}, as_node="budget_review")
         if any(task.interrupts for task in state.tasks) and self._on_question is None:
             raise RunPaused(self._run_id, [one.value for task in state.tasks for one in task.interrupts])
         if any(task.interrupts for task in state.tasks):
             question = next(one.value for task in state.tasks for one in task.interrupts)
             assert self._on_question is not None
             return Command(resume=await asyncio.to_thread(self._on_question, question))
-        if state.next or extend:
+        if state.next or goes_on:
             await self._note(RunStatus.RUNNING)
         return None
 
@@ -308,20 +317,6 @@ class _Drive:
         shared = await services(self._run_id, self._context)
         await shared.record.set_status(status, note)
 
-    @asynccontextmanager
-    async def _exclusive(self, home: Home) -> AsyncIterator[None]:
-        """Nobody else works on this run meanwhile."""
-        folder = await asyncio.to_thread(home.run_path, self._run_id)
-        lock = FileLock(folder / "lock", timeout=0, thread_local=False)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise RunError(f"run {self._run_id} is being worked on by another process") from None
-        try:
-            yield
-        finally:
-            lock.release()
-
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         """The first Ctrl-C drains, the second one cancels."""
@@ -333,6 +328,7 @@ class _Drive:
         def pressed() -> None:
             if self._control.drain_requested:
                 assert task is not None
+                self._pressed_twice = True
                 task.cancel()
                 return
             self._control.request_drain("Ctrl-C")

@@ -81,7 +81,7 @@ def blocks(text: str) -> tuple[list[tuple[str, str]], bool]:
     position, open_fence = 0, None
     for match in _FENCE.finditer(text):
         if open_fence is None:
-            open_fence = (match.group(1)[:3], match.group(2).lower())
+            open_fence = (match.group(1), match.group(2).lower())
             position = match.end() + 1
         elif match.group(1).startswith(open_fence[0]) and not match.group(2):
             found.append((open_fence[1], text[position : match.start()]))
@@ -178,7 +178,7 @@ def _headed(text: str, schema: type[BaseModel]) -> dict[str, str]:
     names = "|".join(re.escape(name).replace("_", "[ _]") for name in schema.model_fields)
     heading = re.compile(rf"^[#*\s>-]*({names})[*\s]*(?::|$)[*]*[ \t]*", re.IGNORECASE | re.MULTILINE)
     marks = list(heading.finditer(text))
-    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    ends = [*(mark.start() for mark in marks[1:]), len(text)] if marks else []
     fields: dict[str, str] = {}
     for mark, end in zip(marks, ends, strict=True):
         value = text[mark.end() : end].strip()

@@ -101,7 +101,8 @@ class StandInModel(BaseChatModel):
             parent = request.text("Kernel")
             planned = request.text("Plan")
             latency = self.write(parent, planned, request.number)
-            text = f"```python\n{LATENCY.sub(f'# latency {latency}', parent)}# {planned.splitlines()[0]}\n```"
+            mark = f"# {planned.splitlines()[0]}, {request.role} {request.number}"
+            text = f"```python\n{LATENCY.sub(f'# latency {latency}', parent)}{mark}\n```"
         answer = AIMessage(
             text, usage_metadata=UsageMetadata(input_tokens=10, output_tokens=5, total_tokens=15)
         )

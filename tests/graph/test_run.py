@@ -1,10 +1,195 @@
-from graph.run import aoptimize
+from __future__ import annotations
+
+import pytest
+from langgraph.runtime import RunControl
+
+from graph.run import RunError, RunPaused, RunStopped, aoptimize, aresume
+from memory_store.ledger import Ledger, RunStatus
+from nodes.context import Caps, RunContext
+from nodes.services import RESOURCES
+from tools.evaluation import Stage
+
+
+def ledger_of(stand_in):
+    return Ledger(stand_in.home.ledger_url)
+
+
+def facts(result):
+    """What must not depend on when or in how many pieces a run was done."""
+    return result.model_dump(exclude={"wall_s", "run_id", "best_kernel_path"})
 
 
 async def test_a_search_ends_with_a_faster_kernel(stand_in):
     events = []
-    result = await aoptimize(stand_in.problem, stand_in.quick, on_event=events.append, home=stand_in.home)
-    print(result)
-    print([e["event"] for e in events])
+    result = await aoptimize(stand_in.problem, stand_in.quick, on_event=events.append)
     assert result.speedup > 1.2
+    assert result.iterations == 3
     assert result.kernels_evaluated == 6 + 18 + 18
+    assert open(result.best_kernel_path).read().startswith("from neuronxcc")
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "run_started" and kinds[-1] == "run_finished"
+    assert kinds.count("planned") == 3 + 9 + 9 and kinds.count("evaluated") == 42
+    with ledger_of(stand_in) as ledger:
+        assert ledger.run(result.run_id).status is RunStatus.FINISHED
+        assert ledger.total_spending(result.run_id).tokens == result.tokens
+
+
+async def test_the_same_seed_gives_the_same_run(stand_in):
+    first = await aoptimize(stand_in.problem, stand_in.quick)
+    second = await aoptimize(stand_in.problem, stand_in.quick)
+    assert facts(first) == facts(second)
+
+
+async def test_only_kernels_that_are_kept_or_taught_are_checked_in_full(stand_in):
+    await aoptimize(stand_in.problem, stand_in.quick)
+    screened = {kernel for kernel, stage in stand_in.evaluator.evaluated if stage is Stage.screen}
+    promoted = {kernel for kernel, stage in stand_in.evaluator.evaluated if stage is Stage.promote}
+    assert len(promoted) < len(screened)
+
+
+async def test_a_kernel_that_fails_the_full_check_is_not_kept(stand_in):
+    first = await aoptimize(stand_in.problem, stand_in.quick)
+    stand_in.evaluator.only_on_full_check.add(first.best_kernel_id)
+    stand_in.home = stand_in.home.__class__(root=stand_in.home.root.with_name("other"))
+    RESOURCES.set(stand_in.resources())
+    second = await aoptimize(stand_in.problem, stand_in.quick)
+    assert second.best_kernel_id != first.best_kernel_id
+    with ledger_of(stand_in) as ledger:
+        failed = [c for c in ledger.candidates(second.run_id) if c.kernel_id == first.best_kernel_id]
+        assert {c.status for c in failed} == {"incorrect"}
+
+
+@pytest.mark.parametrize("after", ["planned", "evaluated", "round_finished", "learned"])
+async def test_a_drained_run_resumes_to_the_same_end(stand_in, after):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    control = RunControl()
+
+    def stop(event):
+        if event["event"] == after:
+            control.request_drain("test")
+
+    with pytest.raises(RunStopped) as stopped:
+        await aoptimize(stand_in.problem, stand_in.quick, on_event=stop, control=control)
+    assert stopped.value.result is not None
+    run_id = stopped.value.run_id
+    with ledger_of(stand_in) as ledger:
+        assert ledger.run(run_id).status is RunStatus.STOPPED
+    before = len(stand_in.calls)
+    result = await aresume(run_id)
+    assert facts(result) == facts(undisturbed)
+    with ledger_of(stand_in) as ledger:
+        calls = ledger.model_calls(run_id)
+    assert len(stand_in.calls) - before < len(calls), "finished calls were made again"
+
+
+async def test_a_finished_run_tells_its_result_again(stand_in):
+    result = await aoptimize(stand_in.problem, stand_in.quick)
+    before = len(stand_in.calls)
+    assert await aresume(result.run_id) == result
+    assert len(stand_in.calls) == before
+
+
+async def test_a_finished_run_can_go_on_for_more_rounds(stand_in):
+    longer = stand_in.quick.model_copy(update={"iterations": 5})
+    undisturbed = await aoptimize(stand_in.problem, longer)
+    short = await aoptimize(stand_in.problem, stand_in.quick)
+    result = await aresume(short.run_id, iterations=5)
+    assert facts(result) == facts(undisturbed)
+
+
+async def test_a_cap_on_kernels_is_never_passed(stand_in):
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=10)})
+    result = await aoptimize(stand_in.problem, context)
+    assert result.kernels_evaluated <= 10
+    assert "10 kernels" in result.stopped
+    with ledger_of(stand_in) as ledger:
+        assert ledger.run(result.run_id).status is RunStatus.CAPPED
+
+
+async def test_a_cap_on_tokens_is_never_passed(stand_in):
+    executor = stand_in.quick.executor.model_copy(update={"max_output_tokens": 300})
+    context = stand_in.quick.model_copy(
+        update={"caps": Caps(tokens=17000), "executor": executor, "planner": executor, "summarizer": executor}
+    )
+    result = await aoptimize(stand_in.problem, context)
+    assert 0 < result.tokens <= 17000
+    assert "17000 tokens" in result.stopped
+
+
+async def test_a_capped_run_goes_on_under_a_higher_cap(stand_in):
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=10)})
+    capped = await aoptimize(stand_in.problem, context)
+    result = await aresume(capped.run_id, caps=Caps())
+    assert result.iterations == 3 and not result.stopped
+    assert result.best_latency_ms <= capped.best_latency_ms
+
+
+async def test_plans_can_be_dropped_and_edited_by_a_person(stand_in):
+    context = stand_in.quick.model_copy(update={"review_plans": True, "iterations": 1})
+    asked = []
+
+    def answer(question):
+        asked.append(question)
+        first = question["plans"][0]
+        return [{**first, "title": "My own step", "change": "do what I say"}]
+
+    result = await aoptimize(stand_in.problem, context, on_question=answer)
+    assert [len(question["plans"]) for question in asked] == [3]
+    assert result.kernels_evaluated == 2
+    with ledger_of(stand_in) as ledger:
+        calls = ledger.model_calls(result.run_id, role="executor")
+    assert all("My own step" in call.prompt[1]["content"] for call in calls)
+
+
+async def test_a_question_with_nobody_there_pauses_the_run(stand_in):
+    context = stand_in.quick.model_copy(update={"review_plans": True, "iterations": 1})
+    with pytest.raises(RunPaused) as paused:
+        await aoptimize(stand_in.problem, context)
+    assert paused.value.questions[0]["ask"] == "plans"
+    with ledger_of(stand_in) as ledger:
+        assert ledger.run(paused.value.run_id).status is RunStatus.PAUSED
+    result = await aresume(paused.value.run_id, on_question=lambda question: "approve")
+    assert result.kernels_evaluated == 6
+
+
+async def test_an_unknown_problem_is_a_line(stand_in):
+    with pytest.raises(RunError, match="unknown problem 'silo': did you mean silu"):
+        await aoptimize("silo", stand_in.quick)
+
+
+async def test_a_baseline_that_fails_is_a_line(stand_in):
+    problem = stand_in.problem | {
+        "kernel": stand_in.problem["kernel"].replace("latency 1.0", "latency compile_error")
+    }
+    with pytest.raises(RunError, match="compile_error: line 1: err_compile_error"):
+        await aoptimize(problem, stand_in.quick)
+
+
+async def test_a_round_without_a_correct_kernel_keeps_the_frontier(stand_in):
+    stand_in.write = lambda parent, planned, number: "incorrect"
+    result = await aoptimize(stand_in.problem, stand_in.quick)
+    assert result.speedup == 1.0 and result.kernels_correct == 0 and result.iterations == 3
+
+
+async def test_failures_are_repaired_and_counted_apart(stand_in):
+    def write(parent, planned, number):
+        return "compile_error" if "latency 1.0" in parent else "0.5"
+
+    stand_in.write = write
+    context = RunContext(beam=1, plans=2, samples=1, iterations=1, fixes=2)
+    result = await aoptimize(stand_in.problem, context)
+    with ledger_of(stand_in) as ledger:
+        counts = ledger.counts(result.run_id)
+    assert stand_in.calls.count("fixer") == 4
+    assert counts.repairs == 4 and result.kernels_evaluated == 2
+
+
+async def test_memory_off_writes_nothing(stand_in):
+    context = stand_in.quick.model_copy(update={"memory": "off"})
+    await aoptimize(stand_in.problem, context)
+    assert "summarizer" not in stand_in.calls and not stand_in.remembered
+
+
+async def test_what_helped_is_remembered(stand_in):
+    result = await aoptimize(stand_in.problem, stand_in.quick)
+    assert stand_in.remembered and all(one.run_id == result.run_id for one in stand_in.remembered)
