@@ -1,0 +1,29 @@
+"""The compiler model: from a traced kernel to the hardware program that neuronx-cc would make of it.
+
+Read the passes in the order of `compile_kernel`; each file is one idea with its evidence.
+"""
+
+from __future__ import annotations
+
+from ..ir import Kernel
+from ..machine import Machine
+from .chains import merge_scalar_chains
+from .fills import distribute_fills
+from .fusion import fuse_nests
+from .hoisting import hoist
+from .lowering import lower
+from .program import Engine, Kind, Nest, Op, Program, Role, Transfer
+from .psum import place_in_psum
+
+__all__ = ["Engine", "Kind", "Nest", "Op", "Program", "Role", "Transfer", "compile_kernel"]
+
+
+def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
+    """Lower a kernel and run every pass, in the compiler's order."""
+    program = lower(kernel, machine)
+    distribute_fills(program)
+    fuse_nests(program)
+    hoist(program, machine)
+    merge_scalar_chains(program)
+    place_in_psum(program, machine)
+    return program

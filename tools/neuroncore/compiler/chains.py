@@ -1,0 +1,48 @@
+"""Small scalar chains merge: ``x / K`` then ``+ eps`` on [P, 1] is one instruction.
+
+Evidence: 128 bytes less read and written than spelled out, exact in both hand-written rmsnorm kernels. Nothing wider
+merges: exp and sum, square and scale, sqrt and add all stay separate in the counters of silu, adamw, gqa and rmsnorm.
+"""
+
+from __future__ import annotations
+
+from .liveness import lifetimes
+from .program import Kind, Nest, Node, Op, Program
+
+_SMALL = 2
+"""Elements per partition up to which a chain merges."""
+
+
+def merge_scalar_chains(program: Program) -> None:
+    """Merge a tiny tensor_scalar into the tiny tensor_scalar that alone consumes its result."""
+    single = {
+        tensor
+        for tensor, life in lifetimes(program).items()
+        if len(life.writers) == 1 and len(life.readers) == 1
+    }
+    _merge(program.body, single)
+
+
+def _merge(body: list[Node], single: set) -> None:  # type: ignore[type-arg]
+    k = 0
+    while k < len(body):
+        node = body[k]
+        if isinstance(node, Nest):
+            _merge(node.body, single)
+        elif k + 1 < len(body) and _mergeable(node, body[k + 1], single):
+            following = body[k + 1]
+            assert isinstance(following, Op)
+            following.reads = node.reads
+            del body[k]
+            continue
+        k += 1
+
+
+def _mergeable(first: Node, second: Node, single: set) -> bool:  # type: ignore[type-arg]
+    if not (isinstance(first, Op) and isinstance(second, Op)):
+        return False
+    small = all(
+        op.kind is Kind.TENSOR_SCALAR and op.elements <= _SMALL and not op.side_reads and len(op.reads) == 1
+        for op in (first, second)
+    )
+    return small and second.reads[0].tensor is first.writes[0].tensor and first.writes[0].tensor in single

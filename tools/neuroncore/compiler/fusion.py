@@ -1,0 +1,137 @@
+"""Adjacent loop nests of equal trip count that work on the same data become one, and share identical work.
+
+Evidence: swiglu's gate and up nests run as one over (block of columns, block of rows): its 48 MiB gate tensor is never
+spilled though SBUF could not hold it, and the activations are loaded and transposed once for both. Nests with other
+trip counts (lora), or with a dependence across iterations (softmax passes, gqa), are not fused. Within one source
+nest, loads that the author repeated stay repeated (rmsnorm_matmul reads its rows twice).
+"""
+
+from __future__ import annotations
+
+from ..ir import Access, Affine, LoopVar, Tensor
+from .program import Kind, Nest, Node, Op, Program
+from .rewriting import map_accesses, ops_of, substitute
+
+
+def fuse_nests(program: Program) -> None:
+    """Fuse until nothing more can be fused."""
+    _fuse_body(program, program.body)
+
+
+def _fuse_body(program: Program, body: list[Node]) -> None:
+    k = 0
+    while k < len(body):
+        node = body[k]
+        if isinstance(node, Nest):
+            partner = _partner(body, k)
+            if partner is not None:
+                program.notes.append(f"fused the loops of lines {node.line} and {body[partner].line}")
+                _join(program, body, k, partner)
+                continue
+            _fuse_body(program, node.body)
+        k += 1
+
+
+def _partner(body: list[Node], k: int) -> int | None:
+    """The next loop that can be joined to `body[k]`, with nothing in between that would be overtaken wrongly."""
+    first = body[k]
+    assert isinstance(first, Nest)
+    for j in range(k + 1, len(body)):
+        node = body[j]
+        if isinstance(node, Nest) and node.trips == first.trips and node.kind == first.kind:
+            if _related(first, node) and _same_iteration(first, node):
+                return j
+        if _depends([first], [node]):
+            return None
+    return None
+
+
+def _tensors(body: list[Node]) -> tuple[dict[Tensor, list[Access]], dict[Tensor, list[Access]]]:
+    read: dict[Tensor, list[Access]] = {}
+    written: dict[Tensor, list[Access]] = {}
+    for op in ops_of(body):
+        for a in op.tiles_read():
+            read.setdefault(a.tensor.storage, []).append(a)
+        for a in op.writes:
+            written.setdefault(a.tensor.storage, []).append(a)
+    return read, written
+
+
+def _depends(before: list[Node], after: list[Node]) -> bool:
+    """Whether `after` must not move before `before`."""
+    read_a, written_a = _tensors(before)
+    read_b, written_b = _tensors(after)
+    return bool(written_a.keys() & (read_b.keys() | written_b.keys()) or read_a.keys() & written_b.keys())
+
+
+def _related(a: Nest, b: Nest) -> bool:
+    """Whether one uses what the other makes, or both load the same tiles."""
+    read_a, written_a = _tensors(a.body)
+    read_b, written_b = _tensors(b.body)
+    if written_a.keys() & read_b.keys():
+        return True
+    shared = [t for t in read_a.keys() & read_b.keys() if not t.buffer.on_chip]
+    return any(
+        _pattern(x, a.var) == _pattern(y, b.var) for t in shared for x in read_a[t] for y in read_b[t] if len(x.shape) > 1
+    )
+
+
+def _same_iteration(a: Nest, b: Nest) -> bool:
+    """Whether every dependence between the loops stays within equal iterations."""
+    read_a, written_a = _tensors(a.body)
+    read_b, written_b = _tensors(b.body)
+    pairs = [(written_a, read_b), (written_a, written_b), (read_a, written_b)]
+    for left, right in pairs:
+        for tensor in left.keys() & right.keys():
+            patterns = {_pattern(x, a.var) for x in left[tensor]} | {_pattern(y, b.var) for y in right[tensor]}
+            if len(patterns) != 1 or not any(patterns.pop()):
+                return False
+    return True
+
+
+def _pattern(access: Access, var: LoopVar) -> tuple[int, ...]:
+    return tuple(e.coefficient(var) if isinstance(e, Affine) else 0 for e in access.index)
+
+
+def _join(program: Program, body: list[Node], k: int, j: int) -> None:
+    first, second = body[k], body[j]
+    assert isinstance(first, Nest) and isinstance(second, Nest)
+    substitute(second.body, {second.var: Affine.of(first.var)}, {second.var: first.var})
+    between = body[k + 1 : j]
+    joined = list(first.body)
+    boundary = len(joined)
+    joined.extend(second.body)
+    first.body = joined
+    _share(program, joined, boundary)
+    body[k : j + 1] = [*between, first]
+
+
+def _share(program: Program, body: list[Node], boundary: int) -> None:
+    """Drop ops of the second part that do what one of the first part already did."""
+    known: dict[tuple[object, ...], Op] = {}
+    for node in body[:boundary]:
+        if isinstance(node, Op) and (key := _key(node)) is not None:
+            known.setdefault(key, node)
+    k = boundary
+    while k < len(body):
+        node = body[k]
+        if isinstance(node, Op) and (key := _key(node)) is not None and key in known:
+            twin = known[key]
+            old, new = node.writes[0], twin.writes[0]
+            if old.index == new.index and old.tensor.shape == new.tensor.shape and old.tensor.buffer == new.tensor.buffer:
+                del body[k]
+                _rename(program.body, old.tensor, new.tensor)
+                continue
+        k += 1
+
+
+def _key(op: Op) -> tuple[object, ...] | None:
+    pure = op.kind in (Kind.TRANSPOSE, Kind.COPY) or (op.transfer is not None and op.transfer.hbm_read)
+    if not pure or op.accumulates or op.hidden or op.mask:
+        return None
+    return (op.kind, op.reads, op.side_reads, op.elements, tuple(w.shape for w in op.writes))
+
+
+def _rename(body: list[Node], old: Tensor, new: Tensor) -> None:
+    for op in ops_of(body):
+        map_accesses(op, lambda a: Access(new, a.index, a.shape) if a.tensor is old else a)

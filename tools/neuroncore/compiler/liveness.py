@@ -1,0 +1,134 @@
+"""Who writes and reads each tensor, and in which loops its values stay private.
+
+A tensor is *private* to a loop when no value crosses the loop's iterations: it is indexed by the loop variable
+everywhere in the same way, or created afresh in the body, or overwritten in each iteration before it is read. The
+outermost loops to which it is private form its *scope*; one iteration of the innermost of them holds one instance of
+the tensor. Instances are what buffers are allocated for, so everything about capacity and overlap starts here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ..ir import Access, Affine, LoopVar, Tensor
+from .program import Nest, Op, Program
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Use:
+    """One access by one op.
+
+    Attributes:
+        op: the instruction.
+        loops: loops around it, outermost first.
+        access: the tile.
+        write: whether it writes.
+        position: of the op in program order.
+    """
+
+    op: Op
+    loops: tuple[Nest, ...]
+    access: Access
+    write: bool
+    position: int
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Lifetime:
+    """A tensor's uses and scope.
+
+    Attributes:
+        tensor: the tensor.
+        uses: in program order; within an op reads come before writes.
+        scope: loops that it is private to, outermost first.
+    """
+
+    tensor: Tensor
+    uses: list[Use]
+    scope: tuple[Nest, ...]
+
+    @property
+    def writers(self) -> list[Use]:
+        """Uses that write."""
+        return [u for u in self.uses if u.write]
+
+    @property
+    def readers(self) -> list[Use]:
+        """Uses that read."""
+        return [u for u in self.uses if not u.write]
+
+    def inner_loops(self, use: Use) -> tuple[Nest, ...]:
+        """Loops around a use inside the scope."""
+        return use.loops[len(self.scope) :]
+
+    def footprint_bytes(self) -> int:
+        """Bytes per partition of one instance."""
+        return max((touched_bytes(u.access, self.inner_loops(u)) for u in self.uses), default=0)
+
+
+def lifetimes(program: Program) -> dict[Tensor, Lifetime]:
+    """Every on-chip tensor of a program, in order of first mention."""
+    uses: dict[Tensor, list[Use]] = {}
+    for position, (op, loops) in enumerate(program.walk()):
+        for access in op.tiles_read():
+            if access.tensor.buffer.on_chip:
+                uses.setdefault(access.tensor, []).append(Use(op, loops, access, False, position))
+        for access in op.writes:
+            if access.tensor.buffer.on_chip:
+                uses.setdefault(access.tensor, []).append(Use(op, loops, access, True, position))
+    return {tensor: Lifetime(tensor, found, _scope(tensor, found)) for tensor, found in uses.items()}
+
+
+def _scope(tensor: Tensor, uses: list[Use]) -> tuple[Nest, ...]:
+    common = uses[0].loops
+    for use in uses[1:]:
+        common = tuple(a for a, b in zip(common, use.loops, strict=False) if a is b)
+    born = tensor.scope.var if tensor.scope is not None else None
+    fresh_depth = next((k + 1 for k, nest in enumerate(common) if nest.var is born), 0)
+    scope: list[Nest] = []
+    for depth, nest in enumerate(common):
+        var = nest.var
+        if any(var in u.op.once for u in uses):
+            break
+        if depth >= fresh_depth:
+            patterns = {_coefficients(u.access, var) for u in uses}
+            if len(patterns) > 1:
+                break
+            if not any(patterns.pop()):
+                first = uses[0]
+                if not first.write or first.op.accumulates:
+                    break
+        scope.append(nest)
+    return tuple(scope)
+
+
+def _coefficients(access: Access, var: LoopVar) -> tuple[int, ...]:
+    return tuple(e.coefficient(var) if isinstance(e, Affine) else 0 for e in access.index)
+
+
+def touched_bytes(access: Access, loops: tuple[Nest, ...]) -> int:
+    """Bytes per partition that an access covers while the given loops run and everything outside them stands still."""
+    tensor = access.tensor
+    trips: dict[LoopVar | int, int] = {nest.var: nest.trips for nest in loops}
+    size = 1
+    for d, expression in enumerate(access.index):
+        if d == tensor.par_dim:
+            continue
+        if not isinstance(expression, Affine):
+            size *= tensor.shape[d]
+            continue
+        size *= _distinct(expression, access.shape, trips, tensor.shape[d])
+    return size * tensor.dtype.itemsize
+
+
+def _distinct(expression: Affine, shape: tuple[int, ...], trips: dict[LoopVar | int, int], limit: int) -> int:
+    """How many different values an index takes over the loops that run and the tile's axes."""
+    steps: list[tuple[int, int]] = []
+    for symbol, coefficient in expression.terms.items():
+        extent = shape[symbol] if isinstance(symbol, int) else trips.get(symbol, 1)
+        if extent > 1:
+            steps.append((abs(coefficient), extent))
+    product = math.prod(extent for _, extent in steps)
+    span = 1 + sum(c * (n - 1) for c, n in steps)
+    return max(1, min(product, span, limit))

@@ -1,0 +1,105 @@
+"""How long one instruction keeps its engine busy.
+
+Formulas follow the cost tables of `nki.isa` (SDK 2.26) where those agree with the trn1 profiles, and the profiles where
+they do not; each deviation names its evidence.
+"""
+
+from __future__ import annotations
+
+from ..compiler.program import Engine, Kind, Op, Transfer
+from ..ir import Access, Buffer
+from ..machine import Machine
+
+
+def busy_ns(op: Op, machine: Machine, elements: float | None = None) -> float:
+    """Engine time of one execution; `elements` overrides the op's own count (a masked tail)."""
+    n = float(op.elements if elements is None else elements)
+    if op.engine is Engine.TENSOR:
+        return _tensor_ns(op, machine, n)
+    if op.engine is Engine.SCALAR:
+        cycles = max(n * (op.per_element or 1.0), machine.min_cycles) + op.extra_cycles
+        return float(cycles / machine.scalar_clock_ghz + machine.scalar_overhead_ns)
+    if op.engine is Engine.GPSIMD:
+        cycles = machine.gpsimd_start_cycles + n * (op.per_element or _gpsimd_cycles(op)) + op.extra_cycles
+        return float(cycles / machine.gpsimd_clock_ghz)
+    cycles = max(n * vector_cycles(op, machine), machine.min_cycles) + op.extra_cycles
+    return float(cycles / machine.vector_clock_ghz + machine.vector_overhead_ns)
+
+
+def _tensor_ns(op: Op, machine: Machine, n: float) -> float:
+    """LoadStationary plus MultiplyMoving, per pass.
+
+    For fp32 the background weight load does not hide: transpose_matmul alone, with nothing else busy, gives 50 to 53 ns
+    a pass. Narrower types hide it behind the previous multiply, as the architecture guide describes.
+    """
+    wide = any(a.dtype.itemsize == 4 for a in op.reads)
+    if op.kind is Kind.TRANSPOSE:
+        cycles = machine.transpose_cycles_per_row_and_pass
+    elif wide:
+        cycles = machine.fp32_cycles_per_row_and_pass
+    else:
+        cycles = machine.matmul_min_cycles / machine.matmul_min_cycles
+    one = max(n, machine.matmul_min_cycles) * cycles / machine.tensor_clock_ghz
+    load = 0.0 if op.stationary_resident or not wide else machine.weight_load_ns
+    return float(op.passes * (one + load))
+
+
+def vector_cycles(op: Op, machine: Machine) -> float:
+    """VectorE cycles per element.
+
+    One for one input or when one of two inputs comes from PSUM; two for two SBUF inputs, scans and reciprocals
+    (adamw, silu, mamba, the rmsnorm kernels). Types of two bytes are faster where the cost tables say so.
+    """
+    if op.per_element is not None:
+        return op.per_element
+    narrow = all(a.dtype.itemsize <= 2 for a in (*op.reads, *op.writes)) and bool(op.reads or op.writes)
+    in_sbuf = all(a.tensor.buffer is Buffer.SBUF for a in (*op.reads, *op.writes))
+    if op.kind is Kind.SCAN or op.kind is Kind.RECIPROCAL:
+        return 2.0
+    if op.kind in (Kind.TENSOR_TENSOR, Kind.SELECT):
+        both = len(op.reads) + (1 if op.accumulates else 0) > 1
+        sources = (*op.reads, *(op.writes[:1] if op.accumulates else ()))
+        if not both or any(a.tensor.buffer is Buffer.PSUM for a in sources):
+            return 1.0
+        return 1.0 if narrow else 2.0
+    if op.kind is Kind.REDUCE:
+        return 0.5 if narrow else 1.0
+    if op.kind is Kind.MEMSET:
+        return 0.5 if narrow else 1.0
+    if op.kind in (Kind.COPY, Kind.TENSOR_SCALAR) and narrow:
+        gain = machine.half_precision_copy_gain
+        return float(1.0 / (gain if in_sbuf else max(1.0, gain / 2)))
+    return 1.0
+
+
+def _gpsimd_cycles(op: Op) -> float:
+    """Two inputs share GpSimd's one read port."""
+    return float(max(1, len(op.reads)))
+
+
+def piece_ns(transfer: Transfer, machine: Machine) -> float:
+    """Time that one contiguous piece keeps one of the DMA engines busy.
+
+    Elements of a transposing transfer move inside one descriptor per row at a few ns each.
+    """
+    if transfer.elementwise:
+        return float(machine.dma_element_ns)
+    return float(machine.dma_piece_ns + transfer.piece_bytes / machine.dma_bytes_per_ns)
+
+
+def transfer_ns(transfer: Transfer, machine: Machine, fraction: float = 1.0) -> tuple[float, float]:
+    """Share of all DMA engines that a transfer uses, as time of the whole set, and its shortest duration.
+
+    Rows are spread over the engines; a transfer of fewer rows than engines cannot use them all.
+    """
+    each = piece_ns(transfer, machine)
+    descriptors = machine.dma_piece_ns if transfer.elementwise else 0.0
+    row = transfer.pieces_per_row * each + descriptors
+    total = transfer.rows * row * fraction
+    lanes = min(float(machine.dma_engines), float(max(1, transfer.rows)))
+    return total / float(machine.dma_engines), total / lanes
+
+
+def elements_of(access: Access) -> int:
+    """Elements per partition of a tile."""
+    return access.free_size

@@ -1,0 +1,148 @@
+"""Where tensors live while a program runs: instances, buffer copies, and the units in which they are tracked.
+
+One iteration of a tensor's scope holds one instance of it. Consecutive instances rotate over a few physical copies;
+an instance may start to be written where the instance that used the same copy before has been read, unit by unit. A
+unit is the largest piece that no access of the program cuts through, so a 28 KiB row that is consumed in 2 KiB slices
+is filled and released slice by slice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ..compiler.liveness import Lifetime, Use, lifetimes
+from ..compiler.program import Nest, Program
+from ..ir import Access, Affine, Buffer, LoopKind, LoopVar, Tensor
+from ..machine import Machine
+
+_MAX_UNITS_PER_ACCESS = 16
+"""Accesses that would touch more units than this see the dimension as a whole: precision bought at a bounded cost."""
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Storage:
+    """A tensor's place and the state of its units during a run.
+
+    Attributes:
+        tensor: the tensor.
+        scope: innermost loop it is private to, None at top level.
+        copies: instances that may exist at once.
+        granules: elements per unit along every dimension.
+        weights: unit number step of every dimension.
+        ready: per unit, when its value is there and which lane made it.
+        busy_until: per unit, when the current instance's last access ends.
+        earlier: per unit, the same of the instances in the other copies, oldest first.
+        stamp: per unit, the scope iteration of the current instance.
+        last: the latest write to any unit.
+    """
+
+    tensor: Tensor
+    scope: Nest | None
+    copies: int
+    granules: tuple[int, ...]
+    weights: tuple[int, ...]
+    scope_vars: frozenset[LoopVar]
+    ready: dict[int, tuple[float, int]] = dataclasses.field(default_factory=dict)
+    busy_until: dict[int, float] = dataclasses.field(default_factory=dict)
+    earlier: dict[int, list[float]] = dataclasses.field(default_factory=dict)
+    stamp: dict[int, int] = dataclasses.field(default_factory=dict)
+    last: tuple[float, int] = (0.0, -1)
+
+    def units(self, access: Access) -> tuple[int, list[tuple[LoopVar, int]], tuple[int, ...]]:
+        """Number of the first unit as constant and loop terms, and the offsets of all units touched."""
+        base = 0
+        terms: dict[LoopVar, int] = {}
+        offsets = [0]
+        for d, expression in enumerate(access.index):
+            granule, weight = self.granules[d], self.weights[d]
+            size = self.tensor.shape[d]
+            if granule >= size:
+                continue
+            if not isinstance(expression, Affine):
+                count = math.ceil(size / granule)
+            else:
+                low, high = _axis_span(expression, access.shape)
+                base += (expression.const + low) // granule * weight
+                for symbol, coefficient in expression.terms.items():
+                    if not isinstance(symbol, int) and symbol not in self.scope_vars:
+                        terms[symbol] = terms.get(symbol, 0) + coefficient // granule * weight
+                count = math.ceil((high - low + 1) / granule)
+            if count > 1:
+                offsets = [o + k * weight for o in offsets for k in range(count)]
+        return base, list(terms.items()), tuple(offsets)
+
+
+def layout(program: Program, machine: Machine) -> dict[Tensor, Storage]:
+    """A storage for every on-chip tensor of a program."""
+    lives = lifetimes(program)
+    banks = _bank_shares(lives, machine)
+    return {tensor: _storage(life, machine, banks) for tensor, life in lives.items()}
+
+
+def _storage(life: Lifetime, machine: Machine, banks: dict[Tensor, int]) -> Storage:
+    tensor = life.tensor
+    scope_vars = frozenset(nest.var for nest in life.scope)
+    granules = tuple(_granule(life.uses, d, scope_vars, tensor.shape[d]) for d in range(len(tensor.shape)))
+    weights, step = [1] * len(granules), 1
+    for d in range(len(granules) - 1, -1, -1):
+        weights[d] = step
+        step *= math.ceil(tensor.shape[d] / granules[d]) + 1
+    innermost = life.scope[-1] if life.scope else None
+    if innermost is None:
+        copies = 1
+    elif tensor.buffer is Buffer.PSUM:
+        copies = banks[tensor]
+    elif innermost.kind in (LoopKind.RANGE, LoopKind.SEQUENTIAL):
+        copies = 1
+    else:
+        instance = max(1, life.footprint_bytes())
+        copies = max(int(machine.buffer_copies), int(machine.small_pool_bytes) // instance)
+    return Storage(tensor, innermost, copies, granules, tuple(weights), scope_vars)
+
+
+def _granule(uses: list[Use], d: int, scope_vars: frozenset[LoopVar], size: int) -> int:
+    step = size
+    widest = 1
+    for use in uses:
+        expression = use.access.index[d]
+        if not isinstance(expression, Affine):
+            return size
+        low, high = _axis_span(expression, use.access.shape)
+        span = high - low + 1
+        widest = max(widest, span)
+        step = math.gcd(step, expression.const + low, span if span < size else size)
+        for symbol, coefficient in expression.terms.items():
+            if not isinstance(symbol, int) and symbol not in scope_vars:
+                step = math.gcd(step, coefficient)
+    step = max(1, step)
+    if widest / step > _MAX_UNITS_PER_ACCESS:
+        return size
+    return step
+
+
+def _axis_span(expression: Affine, shape: tuple[int, ...]) -> tuple[int, int]:
+    low = high = 0
+    for symbol, coefficient in expression.terms.items():
+        if isinstance(symbol, int):
+            span = coefficient * (shape[symbol] - 1)
+            low, high = (low + span, high) if span < 0 else (low, high + span)
+    return low, high
+
+
+def _bank_shares(lives: dict[Tensor, Lifetime], machine: Machine) -> dict[Tensor, int]:
+    """Copies of every PSUM tensor: the eight banks divided among those used under the same loop."""
+    tensors = [t for t in lives if t.buffer is Buffer.PSUM]
+    need = {t: _banks(lives[t], machine) for t in tensors}
+    shares: dict[Tensor, int] = {}
+    for t in tensors:
+        outer = lives[t].scope[:-1]
+        together = sum(need[o] for o in tensors if lives[o].scope[: len(outer)] == outer)
+        shares[t] = max(1, int(machine.psum_banks) // max(1, together))
+    return shares
+
+
+def _banks(life: Lifetime, machine: Machine) -> int:
+    tile = max(1, life.tensor.free_bytes_per_partition)
+    tiles = max(1, math.ceil(life.footprint_bytes() / tile))
+    return tiles * max(1, math.ceil(tile / machine.psum_bank_bytes))

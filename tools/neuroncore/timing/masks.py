@@ -1,0 +1,100 @@
+"""How much of a tile a mask leaves, for given loop values and on average over all iterations.
+
+A mask shrinks the instruction at compile time; it costs nothing at run time (`nki.api.shared`, masks). Conditions on
+one axis cut that axis; a condition over several axes (a triangle) is taken by its share of the tile's area.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..ir import Affine, LoopVar
+
+_MAX_COMBINATIONS = 200_000
+
+
+class Mask:
+    """A conjunction of affine conditions over a tile."""
+
+    __slots__ = ("conditions", "shape", "variables", "slots", "cache")
+
+    def __init__(
+        self, conditions: Sequence[Affine], shape: tuple[int, ...], slot: Callable[[LoopVar], int] | None = None
+    ) -> None:
+        """Conditions are ``expression >= 0`` over loop variables and the axes of a tile of this shape."""
+        self.conditions = tuple(conditions)
+        self.shape = shape
+        seen: dict[LoopVar, None] = {}
+        for condition in self.conditions:
+            seen.update(dict.fromkeys(condition.loops()))
+        self.variables = tuple(seen)
+        self.slots = tuple(slot(v) for v in self.variables) if slot is not None else ()
+        self.cache: dict[tuple[int, ...], tuple[float, float]] = {}
+
+    def shares(self, values: list[int]) -> tuple[float, float]:
+        """Share of the partitions and of the elements per partition that remain, by slot values."""
+        key = tuple(values[s] for s in self.slots)
+        found = self.cache.get(key)
+        if found is None:
+            found = self.cache[key] = self._shares(key)
+        return found
+
+    def _shares(self, values: tuple[int, ...]) -> tuple[float, float]:
+        rows, free = self.grids([np.array([v]) for v in values])
+        return float(rows[0]), float(free[0])
+
+    def grids(self, values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The same for many combinations of loop values at once (arrays of equal length)."""
+        count = len(values[0]) if values else 1
+        low = np.zeros((len(self.shape), count))
+        high = np.repeat(np.array(self.shape, dtype=float)[:, None], count, axis=1)
+        rest = np.ones(count)
+        by_variable = dict(zip(self.variables, values, strict=True))
+        for condition in self.conditions:
+            base = np.full(count, float(condition.const))
+            for var in condition.loops():
+                base = base + condition.coefficient(var) * by_variable[var]
+            axes = condition.axes()
+            if not axes:
+                rest = np.where(base >= 0, rest, 0.0)
+            elif len(axes) == 1:
+                axis, step = axes[0], condition.coefficient(axes[0])
+                if step < 0:
+                    high[axis] = np.minimum(high[axis], np.floor(base / -step) + 1)
+                else:
+                    low[axis] = np.maximum(low[axis], np.ceil(-base / step))
+            else:
+                rest = rest * self._area(condition, axes, base)
+        extents = np.clip(high - low, 0, None)
+        full = np.maximum(np.array(self.shape, dtype=float)[:, None], 1.0)
+        shares = extents / full
+        rows = shares[0] if len(self.shape) else np.ones(count)
+        free = rest
+        for axis in range(1, len(self.shape)):
+            free = free * shares[axis]
+        return rows, free
+
+    def _area(self, condition: Affine, axes: tuple[int, ...], base: np.ndarray) -> np.ndarray:
+        """Share of a tile on which a condition over several axes holds, by a coarse grid."""
+        grid = np.zeros(1)
+        for axis in axes:
+            n = self.shape[axis]
+            points = (np.arange(min(n, 32)) + 0.5) * n / min(n, 32) - 0.5
+            grid = (grid[:, None] + condition.coefficient(axis) * points[None, :]).ravel()
+        grid.sort()
+        return 1.0 - np.searchsorted(grid, -base) / len(grid)
+
+    def average(self) -> tuple[float, float, float]:
+        """Means over all iterations: share of elements, of partitions, and of iterations where anything remains."""
+        trips = [v.trips for v in self.variables]
+        if not trips:
+            rows, free = self._shares(())
+            return rows * free, rows, float(rows * free > 0)
+        if math.prod(trips) > _MAX_COMBINATIONS:
+            trips = [min(t, max(2, int(_MAX_COMBINATIONS ** (1 / len(trips))))) for t in trips]
+        grids = np.meshgrid(*[np.arange(t) for t in trips], indexing="ij")
+        rows_, free_ = self.grids([g.ravel() for g in grids])
+        return float((rows_ * free_).mean()), float(rows_.mean()), float(((rows_ * free_) > 0).mean())

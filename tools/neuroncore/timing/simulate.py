@@ -1,0 +1,434 @@
+"""The execution model: when every instruction of a program starts and ends.
+
+One pass in program order. An instruction starts when its operands are there (plus a semaphore if another engine made
+them), its destination's buffer is free, the instruction a window before it has finished, and its engine has a gap.
+Loops are run for a few iterations; when successive iterations take equally long, the rest is skipped by moving the
+clocks, and the last one is run again, so that cost grows with the program and not with its trip counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from ..compiler.program import Engine, Nest, Node, Op, Program, Role
+from ..ir import LoopVar, Tensor
+from ..machine import Machine
+from .costs import busy_ns, transfer_ns
+from .layout import Storage, layout
+from .lanes import DmaLane, EngineLane
+from .masks import Mask
+
+LANES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA)
+_DMA = LANES.index(Engine.DMA)
+
+_MIN_HEAD = 3
+_MAX_HEAD = 8
+_STEADY = 0.004
+"""Iterations simulated before a loop may be skipped, at most, and the relative difference taken for steady."""
+
+
+@dataclasses.dataclass(slots=True)
+class Event:
+    """One executed instruction, or a span of iterations that were skipped.
+
+    Attributes:
+        op: the instruction (None for a skipped span).
+        lane: index into `LANES`.
+        start_ns: start.
+        end_ns: end on its lane.
+        repeats: iterations that a skipped span stands for.
+    """
+
+    op: Op | None
+    lane: int
+    start_ns: float
+    end_ns: float
+    repeats: int = 1
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+    """What a simulation gives.
+
+    Attributes:
+        end_ns: when the last instruction ends, launch not included.
+        events: instructions in program order, if they were recorded.
+    """
+
+    end_ns: float
+    events: list[Event]
+
+
+class _Step:
+    """An op made ready to execute: slots instead of loop variables, numbers instead of formulas."""
+
+    __slots__ = (
+        "op", "lane", "busy", "work", "shortest", "reads", "writes", "once", "after", "last", "mask", "latency",
+    )  # fmt: skip
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+
+
+class _Block:
+    """A chain of perfectly nested loops, run as one."""
+
+    __slots__ = ("nests", "slots", "trips", "total", "body", "touched", "inner")
+
+    def __init__(self) -> None:
+        self.body: list[_Step | _Block] = []
+        self.touched: list[tuple[Storage, bool]] = []
+
+
+class Simulation:
+    """One run of a program on a machine."""
+
+    def __init__(self, program: Program, machine: Machine, record: bool = False) -> None:
+        """Lay out the program's tensors and prepare its ops."""
+        self.machine = machine
+        self.storages = layout(program, machine)
+        self.slots: dict[LoopVar, int] = {}
+        self.values: list[int] = []
+        self.trips: list[int] = []
+        self.epochs: dict[Nest, int] = {}
+        self.lanes: list[EngineLane | DmaLane] = [EngineLane() if e is not Engine.DMA else DmaLane() for e in LANES]
+        self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
+        self.window_full = max(1, int(machine.reorder_window))
+        self.semaphore = float(machine.semaphore_ns)
+        self.end = 0.0
+        self.record = record
+        self.events: list[Event] = []
+        self.hbm: dict[Tensor, tuple[float, int]] = {}
+        self.body = self._prepare(program.body)
+
+    # -- preparation ----------------------------------------------------------------------------------------------
+
+    def _slot(self, var: LoopVar) -> int:
+        if var not in self.slots:
+            self.slots[var] = len(self.values)
+            self.values.append(0)
+            self.trips.append(var.trips)
+        return self.slots[var]
+
+    def _prepare(self, body: list[Node]) -> list[_Step | _Block]:
+        out: list[_Step | _Block] = []
+        for node in body:
+            out.append(self._block(node) if isinstance(node, Nest) else self._step(node))
+        return out
+
+    def _block(self, nest: Nest) -> _Block:
+        block = _Block()
+        chain = [nest]
+        guarded = _guards(nest)
+        while len(chain[-1].body) == 1 and isinstance(inner := chain[-1].body[0], Nest):
+            if chain[-1].var in guarded or inner.var in guarded:
+                break
+            chain.append(inner)
+        block.nests = chain
+        block.slots = [self._slot(n.var) for n in chain]
+        block.trips = [n.trips for n in chain]
+        block.total = 1
+        for n in chain:
+            self.epochs[n] = 0
+            block.total *= n.trips
+        block.body = self._prepare(chain[-1].body)
+        block.touched = self._touched(nest)
+        return block
+
+    def _touched(self, nest: Nest) -> list[tuple[Storage, bool]]:
+        """Storages used under a loop, and whether their units are recycled or only added to by its iterations."""
+        inside: set[Nest] = set()
+        found: dict[Storage, bool] = {}
+
+        def visit(n: Nest) -> None:
+            inside.add(n)
+            for node in n.body:
+                if isinstance(node, Nest):
+                    visit(node)
+                else:
+                    for access in (*node.tiles_read(), *node.writes):
+                        if access.tensor in self.storages:
+                            storage = self.storages[access.tensor]
+                            moving = any(v is nest.var for v in access.loops())
+                            found[storage] = found.get(storage, False) or moving
+
+        visit(nest)
+        return [(s, s.scope in inside or not moving) for s, moving in found.items()]
+
+    def _step(self, op: Op) -> _Step:
+        step = _Step(op)
+        step.lane = LANES.index(op.engine) if op.engine in LANES else LANES.index(Engine.GPSIMD)
+        step.once = tuple(self._slot(v) for v in op.once)
+        step.after = tuple(self._slot(v) for v in op.after_first)
+        step.last = tuple(self._slot(v) for v in op.last_of)
+        step.mask = Mask(op.mask, op.mask_shape, self._slot) if op.mask else None
+        step.latency = 0.0
+        step.busy = step.work = step.shortest = 0.0
+        if op.transfer is not None:
+            step.work, step.shortest = transfer_ns(op.transfer, self.machine, op.share)
+            step.latency = float(self.machine.dma_latency_ns)
+        else:
+            step.busy = busy_ns(op, self.machine) * op.share
+        step.reads = [r for a in op.tiles_read() if (r := self._ref(a)) is not None]
+        step.writes = [r for a in op.writes if (r := self._ref(a)) is not None]
+        return step
+
+    def _ref(self, access: object) -> tuple[Storage, int, list[tuple[int, int]], tuple[int, ...]] | None:
+        from ..ir import Access  # local: keeps the hot module's names short
+
+        assert isinstance(access, Access)
+        storage = self.storages.get(access.tensor)
+        if storage is None:
+            return None
+        base, terms, offsets = storage.units(access)
+        return storage, base, [(self._slot(v), c) for v, c in terms], offsets
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        """Execute the whole program."""
+        self._body(self.body)
+        return Run(self.end, self.events)
+
+    def _body(self, body: list[_Step | _Block]) -> None:
+        for node in body:
+            if node.__class__ is _Step:
+                self._execute(node)  # type: ignore[arg-type]
+            else:
+                self._loop(node)  # type: ignore[arg-type]
+
+    def _loop(self, block: _Block) -> None:
+        values, slots, trips = self.values, block.slots, block.trips
+        for slot in slots:
+            values[slot] = 0
+        total = block.total
+        fronts: list[float] = []
+        marks: list[list[float]] = []
+        done = 0
+        while done < total:
+            self._enter(block, done)
+            self._body(block.body)
+            done += 1
+            fronts.append(self.end)
+            marks.append([lane.tail for lane in self.lanes])
+            if done >= _MIN_HEAD and total - done > 1:
+                # The front may stand still while the lanes advance (a late store in flight): use the lanes.
+                steps = [max(b - a for a, b in zip(marks[k - 1], marks[k], strict=True)) for k in (-2, -1)]
+                steady = abs(steps[1] - steps[0]) <= _STEADY * max(steps[1], 1e-9)
+                if steady or done >= _MAX_HEAD:
+                    if not steady:
+                        back = min(4, done - 1)
+                        period = max(b - a for a, b in zip(marks[-1 - back], marks[-1], strict=True)) / back
+                    else:
+                        period = steps[1]
+                    skip = total - done - 1
+                    self._warp(block, period, skip, marks)
+                    done = total - 1
+
+    def _enter(self, block: _Block, iteration: int) -> None:
+        values, epochs = self.values, self.epochs
+        rest = iteration
+        carry = True
+        for k in range(len(block.slots) - 1, -1, -1):
+            n = block.trips[k]
+            digit = rest % n
+            rest //= n
+            values[block.slots[k]] = digit
+            if carry:
+                epochs[block.nests[k]] += 1
+            carry = carry and digit == 0
+
+    def _warp(self, block: _Block, period: float, skip: int, marks: list[list[float]]) -> None:
+        if skip <= 0 or period <= 0:
+            return
+        shift = period * skip
+        before, now = marks[-2], marks[-1]
+        active = [k for k in range(len(LANES)) if now[k] > marks[0][k]]
+        if not active:
+            return
+        since = min(marks[0][k] for k in active)
+        if self.record:
+            for k in active:
+                share = min(1.0, max(0.0, (now[k] - before[k]) / period))
+                self.events.append(Event(None, k, now[k], now[k] + shift * share, skip))
+        recent = min(before[k] for k in active)
+        for k in active:
+            lane = self.lanes[k]
+            idle = 0.0
+            if isinstance(lane, DmaLane):
+                idle = max(0.0, sum((b - a) * f for a, b, f in lane.gaps if a >= before[k]) / period)
+                lane.warp(before[k], shift, min(1.0, idle))
+            else:
+                lane.warp(before[k], shift, idle)
+        if _DMA not in active:
+            self.lanes[_DMA].warp(max(self.lanes[_DMA].tail, recent), shift, 1.0)
+        self.window = deque((w + shift if w > since else w for w in self.window), maxlen=self.window_full)
+        for storage, recycled in block.touched:
+            cut = since if recycled else recent
+            ready, busy = storage.ready, storage.busy_until
+            if recycled:
+                for u, (t, lane_index) in ready.items():
+                    if t > cut:
+                        ready[u] = (t + shift, lane_index)
+                for u, t in busy.items():
+                    if t > cut:
+                        busy[u] = t + shift
+                for ring in storage.earlier.values():
+                    for k, t in enumerate(ring):
+                        if t > cut:
+                            ring[k] = t + shift
+            if storage.last[0] > since:
+                storage.last = (storage.last[0] + shift, storage.last[1])
+        for tensor, (t, k) in self.hbm.items():
+            if t > since:
+                self.hbm[tensor] = (t + shift, k)
+        if self.end > since:
+            self.end += shift
+        for nest in block.nests:
+            self.epochs[nest] += 1
+
+    def _execute(self, step: _Step) -> None:
+        values = self.values
+        for s in step.once:
+            if values[s]:
+                return
+        for s in step.last:
+            if values[s] != self.trips[s] - 1:
+                return
+        if step.after and not any(values[s] for s in step.after):
+            self._alias(step)
+            return
+        rows = fraction = 1.0
+        if step.mask is not None:
+            rows, fraction = step.mask.shares(values)
+            if rows <= 0.0 or fraction <= 0.0:
+                return
+        lane_index = step.lane
+        semaphore = self.semaphore
+        t = 0.0
+        for storage, base, terms, offsets in step.reads:
+            for s, c in terms:
+                base += c * values[s]
+            ready = storage.ready
+            for o in offsets:
+                made = ready.get(base + o)
+                if made is None:
+                    made = storage.last
+                when = made[0] + semaphore if made[1] != lane_index else made[0]
+                if when > t:
+                    t = when
+        targets = []
+        for storage, base, terms, offsets in step.writes:
+            for s, c in terms:
+                base += c * values[s]
+            stamp = self.epochs[storage.scope] if storage.scope is not None else 0
+            stamps, busy = storage.stamp, storage.busy_until
+            for o in offsets:
+                u = base + o
+                seen = stamps.get(u)
+                if seen == stamp:
+                    when = busy.get(u, 0.0)
+                elif seen is None:
+                    stamps[u] = stamp
+                    storage.earlier[u] = [0.0] * (storage.copies - 1)
+                    busy[u] = 0.0
+                    continue
+                else:
+                    ring = storage.earlier[u]
+                    ring.append(busy[u])
+                    when = ring.pop(0)
+                    busy[u] = 0.0
+                    stamps[u] = stamp
+                if when > t:
+                    t = when
+            targets.append((storage, base, offsets))
+        lane = self.lanes[lane_index]
+        if lane_index == _DMA:
+            op = step.op
+            transfer = op.transfer
+            if transfer is not None and transfer.hbm_read and transfer.scratch:
+                made = self.hbm.get(op.reads[0].tensor.storage)
+                if made is not None and made[0] > t:
+                    t = made[0]
+            start, end = lane.place(t, step.work * rows * fraction, step.shortest * fraction)  # type: ignore
+            finish = end + step.latency
+            if transfer is not None and transfer.hbm_write and transfer.scratch:
+                self.hbm[op.writes[0].tensor.storage] = (finish, lane_index)
+        else:
+            window = self.window
+            if len(window) == self.window_full and window[0] > t:
+                t = window[0]
+            duration = step.busy
+            if fraction != 1.0:
+                duration = busy_ns(step.op, self.machine, step.op.elements * fraction) * step.op.share
+            start = lane.place(t, duration)  # type: ignore[call-arg]
+            end = finish = start + duration
+            window.append(finish)
+        if self.record:
+            self.events.append(Event(step.op, lane_index, start, end))
+        if finish > self.end:
+            self.end = finish
+        for storage, base, terms, offsets in step.reads:
+            for s, c in terms:
+                base += c * values[s]
+            busy = storage.busy_until
+            for o in offsets:
+                u = base + o
+                if busy.get(u, 0.0) < finish:
+                    busy[u] = finish
+        value = (finish, lane_index)
+        for storage, base, offsets in targets:
+            ready, busy = storage.ready, storage.busy_until
+            for o in offsets:
+                u = base + o
+                ready[u] = value
+                if busy.get(u, 0.0) < finish:
+                    busy[u] = finish
+            storage.last = value
+
+    def _alias(self, step: _Step) -> None:
+        """The first partial of a reduction over loops: the destination is the partial itself."""
+        values = self.values
+        latest = (0.0, step.lane)
+        for storage, base, terms, offsets in step.reads:
+            if storage is step.writes[0][0]:
+                continue
+            for s, c in terms:
+                base += c * values[s]
+            for o in offsets:
+                made = storage.ready.get(base + o, storage.last)
+                if made[0] > latest[0]:
+                    latest = made
+        for storage, base, terms, offsets in step.writes:
+            for s, c in terms:
+                base += c * values[s]
+            stamp = self.epochs[storage.scope] if storage.scope is not None else 0
+            for o in offsets:
+                u = base + o
+                if storage.stamp.get(u) != stamp:
+                    ring = storage.earlier.setdefault(u, [0.0] * (storage.copies - 1))
+                    ring.append(storage.busy_until.get(u, 0.0))
+                    ring.pop(0)
+                    storage.stamp[u] = stamp
+                storage.ready[u] = latest
+                storage.busy_until[u] = latest[0]
+            storage.last = latest
+
+
+def _guards(nest: Nest) -> set[LoopVar]:
+    """Loop variables that decide whether some op under a loop runs."""
+    found: set[LoopVar] = set()
+    for node in nest.body:
+        if isinstance(node, Nest):
+            found |= _guards(node)
+        else:
+            found.update(node.once)
+            found.update(node.after_first)
+            found.update(node.last_of)
+    return found
+
+
+def store_count_role(op: Op) -> bool:
+    """Whether an op is an output store, which GpSimd triggers."""
+    return op.transfer is not None and op.transfer.role is Role.STORE
