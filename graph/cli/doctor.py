@@ -143,18 +143,22 @@ def _confinement() -> Iterator[Finding]:
 
 
 def _simulator() -> Iterator[Finding]:
+    yield _judged("simulator", "simulator", "trn1")
+
+
+def _judged(name: str, backend: Literal["simulator", "neuron"], target: str) -> Finding:
+    """A small kernel taken through the whole pipeline."""
     from nkibench.registry import load_problem
     from tools.evaluation import EvaluationSettings, Evaluator
     from tools.kernel import Kernel
 
     problem = load_problem("silu")
-    with Evaluator(EvaluationSettings(small=True)) as evaluator:
+    settings = EvaluationSettings(small=True, backend=backend, target=target)
+    with Evaluator(settings) as evaluator:
         found = evaluator.evaluate(Kernel.from_source(problem.baseline_source()), problem)
-    good = found.status.value == "correct"
-    detail = f"a small silu kernel is {found.status.value.replace('_', ' ')}"
-    if good:
-        detail += f", judged in {found.wall_s:.1f} s"
-    yield Finding("simulator", "ok" if good else "failed", detail, str(found.error or ""))
+    if found.status.value != "correct":
+        return Finding(name, "failed", f"a small silu kernel is {found.status.value}: {found.error}")
+    return Finding(name, "ok", f"a small silu kernel is compiled, checked and timed in {found.wall_s:.1f} s")
 
 
 def _models(model: str | None, base_url: str | None, api_key_env: str) -> Iterator[Finding]:
@@ -172,14 +176,23 @@ def _models(model: str | None, base_url: str | None, api_key_env: str) -> Iterat
 
 
 def _neuron(required: bool) -> Iterator[Finding]:
-    from tools.backends.neuron import diagnose
+    from tools.backends.neuron import inspect_host
 
-    for step in diagnose():
-        state: State = "ok" if step.ok else ("failed" if required else "absent")
-        yield Finding(f"neuron {step.name}", state, step.detail, step.remedy or "")
-        if not step.ok and not required:
-            # What comes after cannot be there either, and a laptop without a device is healthy.
-            return
+    missing: State = "failed" if required else "absent"
+    host = inspect_host()
+    for problem in host.problems:
+        what, _, fix = problem.partition(": ")
+        yield Finding("neuron", missing, what, fix)
+    if not host.usable:
+        return
+    yield Finding(
+        "neuron",
+        "ok",
+        f"{len(host.devices)} devices of {host.target or 'an unknown generation'}, neuronx-cc {host.compiler}, "
+        f"{host.profiler}, torch-neuronx {host.torch or 'absent (needed for the later nki dialect only)'}",
+    )
+    if required:
+        yield _judged("neuron kernel", "neuron", host.target or "trn1")
 
 
 def _server() -> Iterator[Finding]:

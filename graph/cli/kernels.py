@@ -106,9 +106,15 @@ def profile(
         print_error(f"{kernel}: {found.status.value.replace('_', ' ')}: {error}")
         return 1
     if trace is not None:
+        from .sources import chosen_problem, read_source
         from .timeline import write_timeline
 
-        write_timeline(kernel, problem, reference, target, small, trace)
+        if found.backend != "simulator":
+            raise CommandError(
+                "--trace shows the simulator's timeline; on a device, use neuron-profile itself"
+            )
+        chosen = chosen_problem(problem, reference, kernel)
+        write_timeline(read_source(kernel, "kernel"), chosen, target, small, trace)
     if as_json:
         print_json(
             {
@@ -136,19 +142,11 @@ def profile(
     return 0
 
 
-def chosen_backend(name: str) -> Any:
-    """`simulator` or `neuron`; `auto` takes the device where the Neuron tools and a device are present."""
-    if name != "auto":
-        return name
-    from tools.backends.neuron import is_available
-
-    return "neuron" if is_available() else "simulator"
-
-
 def _evaluated(
     kernel: Path, problem: str | None, reference: Path | None, stage: str, settings: dict[str, Any]
 ) -> Evaluation:
     from memory_store.home import find_home
+    from tools.backends.neuron import choose_backend
     from tools.evaluation import EvaluationSettings, Evaluator, Stage
     from tools.kernel import Kernel
 
@@ -160,7 +158,7 @@ def _evaluated(
     chosen = chosen_problem(problem, reference, kernel)
     cache = find_home().cache_path / "references"
     asked = EvaluationSettings.model_validate(
-        {**settings, "backend": chosen_backend(settings["backend"]), "cache": cache}
+        {**settings, "backend": choose_backend(settings["backend"]), "cache": cache}
     )
     with Evaluator(asked) as evaluator:
         return evaluator.evaluate(Kernel.from_source(source), chosen, Stage(stage))
