@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import platformdirs
 from filelock import FileLock, Timeout
@@ -35,7 +36,7 @@ class Home:
         """SQLAlchemy URL of the ledger."""
         if self.postgres_url:
             return sqlalchemy_url(self.postgres_url)
-        return f"sqlite:///{self.root / 'ledger.sqlite'}"
+        return sqlite_url(self.root / "ledger.sqlite")
 
     @property
     def checkpoints_path(self) -> Path:
@@ -118,6 +119,11 @@ def find_home(path: str | os.PathLike[str] | None = None) -> Home:
     if postgres_url:
         sqlalchemy_url(postgres_url)
     return Home(root=Path(chosen).expanduser().absolute(), postgres_url=postgres_url)
+
+
+def sqlite_url(path: Path) -> str:
+    """SQLAlchemy URL of a SQLite file, whatever characters its path has."""
+    return f"sqlite:///{quote(str(path))}"
 
 
 def sqlalchemy_url(postgres_url: str) -> str:

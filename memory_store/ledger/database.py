@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Engine, create_engine, event, insert, inspect, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -33,8 +34,12 @@ class Database:
     checkpoint may refer to it from then on.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, readonly: bool = False) -> None:
         """Open, and make the tables where there are none.
+
+        Args:
+            url: SQLAlchemy URL.
+            readonly: open a SQLite file that nobody writes meanwhile, and leave no trace beside it.
 
         Raises:
             LedgerVersionError: written by another version of the schema.
@@ -47,6 +52,7 @@ class Database:
                 f"not a database URL: {url!r}; write sqlite:///file or postgresql://..."
             ) from error
         self._is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._readonly = readonly and self._is_sqlite
         self._writer = threading.Lock()
         if self._is_sqlite:
             _check_file(self.url)
@@ -112,9 +118,9 @@ class Database:
         try:
             if not self._is_sqlite:
                 return create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=24)
-            engine = create_engine(
-                self.url, pool_size=8, max_overflow=64, connect_args={"timeout": BUSY_TIMEOUT_S}
-            )
+            url = _immutable(self.url) if self._readonly else self.url
+            options = {"timeout": BUSY_TIMEOUT_S}
+            engine = create_engine(url, pool_size=8, max_overflow=64, connect_args=options)
         except NoSuchModuleError as error:
             raise LedgerError(
                 f"no driver for {self.url.drivername}; only sqlite and postgresql are meant"
@@ -123,7 +129,7 @@ class Database:
             raise LedgerError(
                 f"the driver {self.url.drivername} is not installed; install the extra `postgres`"
             ) from error
-        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "connect", _no_autobegin if self._readonly else _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
 
@@ -187,9 +193,19 @@ def _stored_version(connection: Connection) -> int | None:
     return int(value) if value is not None and value.isdigit() else 0
 
 
-def _configure_sqlite(connection: Any, _record: Any) -> None:
+def _immutable(url: URL) -> URL:
+    """The same file, promised not to change: SQLite then needs no lock and no file beside it."""
+    path = quote(str(Path(str(url.database)).absolute()))
+    return url.set(database=f"file:{path}", query={"mode": "ro", "immutable": "1", "uri": "true"})
+
+
+def _no_autobegin(connection: Any, _record: Any) -> None:
     # The driver's own transaction control begins transactions too late; `_begin_sqlite` does it.
     connection.isolation_level = None
+
+
+def _configure_sqlite(connection: Any, record: Any) -> None:
+    _no_autobegin(connection, record)
     cursor = connection.cursor()
     try:
         # Turning a new file to WAL wants it alone, and fails at once rather than wait for its turn.

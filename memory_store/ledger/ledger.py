@@ -23,14 +23,19 @@ class Ledger(Runs, Kernels, Search, Calls, Recollections, Events, Copying):
     done again after a kill changes nothing and sees the first answer.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, readonly: bool = False) -> None:
         """Open the ledger at a SQLAlchemy URL, `sqlite:////path/ledger.sqlite` or PostgreSQL.
+
+        Args:
+            url: where it lies.
+            readonly: for a SQLite file that nobody writes meanwhile, such as a run kept as a fixture;
+                leaves no trace beside it.
 
         Raises:
             LedgerVersionError: written by an older or newer version of the product.
             LedgerError: cannot be opened; says why.
         """
-        self._database = Database(url)
+        self._database = Database(url, readonly=readonly)
 
     @property
     def place(self) -> str:
