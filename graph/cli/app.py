@@ -17,8 +17,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"accelopt {version('accelopt')}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
 ) -> None:
     """Makes AWS Trainium kernels faster: agents rewrite, tools judge, memory keeps what helped."""
