@@ -33,7 +33,7 @@ async def executor(state: Exploration, runtime: Runtime[RunContext]) -> dict[str
         shared.facts,
         kernel=parent,
         plan=plan,
-        cards=cards(parent),
+        cards=cards(parent, shared.facts.dialect),
         number=sample + 1,
         count=context.samples,
         budget_tokens=context.executor.prompt_tokens,

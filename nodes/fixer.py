@@ -57,7 +57,7 @@ async def _repair(shared: Services, context: RunContext, state: Exploration, dra
         plan=plan,
         failing=failing,
         error=error_text(evaluation, failing),
-        cards=cards(failing),
+        cards=cards(failing, shared.facts.dialect),
         number=number,
         count=context.fixes,
         budget_tokens=context.role(Role.FIXER).prompt_tokens,

@@ -17,7 +17,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from .cards import Card
+from .cards import Cards
 from .facts import Facts, fenced
 from .seeds import rng
 from .state import Plan
@@ -86,17 +86,15 @@ def fit(system: Sequence[Section], task: Sequence[Section], budget_tokens: int) 
     ]
 
 
-def _system(role: str, facts: Facts, cards: Sequence[Card]) -> list[Section]:
+def _system(role: str, facts: Facts, cards: Cards) -> list[Section]:
     sections = filled(role, facts.values)
     sections += [replace(s, priority=2) for s in filled(_dialect_file(facts), facts.values)]
     if role == "planner":
         sections += [replace(s, priority=3) for s in filled("counters", facts.values)]
-    used = [card for card in cards if card.is_used]
-    other = [card for card in cards if not card.is_used]
-    if used:
-        sections.append(Section("# APIs in the kernel\n" + "\n".join(card.text for card in used), 1))
-    if other:
-        sections.append(Section("# Further APIs\n" + "\n".join(card.text for card in other), 5))
+    if cards.used:
+        sections.append(Section("# APIs in the kernel\n" + "\n".join(cards.used), 1))
+    if cards.further:
+        sections.append(Section("# Further APIs\n" + "\n".join(cards.further), 5))
     return sections
 
 
@@ -119,7 +117,7 @@ def planner_prompt(
     bounds: str,
     experiences: Sequence[str],
     tried: Sequence[str],
-    cards: Sequence[Card],
+    cards: Cards,
     number: int,
     count: int,
     round: int,
@@ -163,7 +161,7 @@ def executor_prompt(
     *,
     kernel: str,
     plan: Plan,
-    cards: Sequence[Card],
+    cards: Cards,
     number: int,
     count: int,
     budget_tokens: int,
@@ -186,7 +184,7 @@ def fixer_prompt(
     plan: Plan,
     failing: str,
     error: str,
-    cards: Sequence[Card],
+    cards: Cards,
     number: int,
     count: int,
     budget_tokens: int,
