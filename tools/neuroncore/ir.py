@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -117,11 +119,11 @@ class Affine:
 
     def loops(self) -> tuple[LoopVar, ...]:
         """The loop variables that appear."""
-        return tuple(s for s in self.terms if not isinstance(s, int))
+        return tuple([s for s in self.terms if not isinstance(s, int)])
 
     def axes(self) -> tuple[int, ...]:
         """The tile axes that appear."""
-        return tuple(s for s in self.terms if isinstance(s, int))
+        return tuple([s for s in self.terms if isinstance(s, int)])
 
     def substitute(self, bindings: Mapping[LoopVar | int, Affine | int]) -> Affine:
         """Replace symbols by expressions (or integers); symbols without a binding stay."""
@@ -148,6 +150,12 @@ class Affine:
             else:
                 high += span
         return low, high
+
+
+@functools.lru_cache(maxsize=4096)
+def identity_index(shape: tuple[int, ...]) -> tuple[Affine, ...]:
+    """One tile axis per dimension, none for extents of 1: the index of a whole tensor, shared by all of that shape."""
+    return tuple(Affine.of(k) if n > 1 else Affine(0) for k, n in enumerate(shape))
 
 
 class Buffer(enum.StrEnum):
@@ -247,7 +255,7 @@ class Tensor:
     @property
     def free_bytes_per_partition(self) -> int:
         """Bytes that one block of an on-chip tensor takes in each partition."""
-        return int(np.prod(self.shape[self.par_dim + 1 :], dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape[self.par_dim + 1 :]) * self.dtype.itemsize
 
     @property
     def storage(self) -> Tensor:
@@ -259,9 +267,7 @@ class Tensor:
 
     def whole(self) -> Access:
         """The access to all of it: one tile axis per dimension; an axis of extent 1 appears in no index."""
-        return Access(
-            self, tuple(Affine.of(k) if n > 1 else Affine(0) for k, n in enumerate(self.shape)), self.shape
-        )
+        return Access(self, identity_index(self.shape), self.shape)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -306,7 +312,10 @@ class Access:
     @property
     def is_indirect(self) -> bool:
         """Whether any dimension's index is read at run time."""
-        return any(isinstance(i, Indirect) for i in self.index)
+        for e in self.index:
+            if isinstance(e, Indirect):
+                return True
+        return False
 
     @property
     def affine(self) -> tuple[Affine, ...]:
@@ -322,15 +331,17 @@ class Access:
     @property
     def nbytes(self) -> int:
         """Bytes of the tile."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def free_size(self) -> int:
         """Elements per partition of the tile."""
-        return int(np.prod(self.shape[1:], dtype=np.int64))
+        return math.prod(self.shape[1:])
 
     def loops(self) -> tuple[LoopVar, ...]:
         """Loop variables that appear anywhere in the index, in order of appearance."""
+        if all(not e.terms for e in self.index if isinstance(e, Affine)) and not self.is_indirect:
+            return ()
         seen: dict[LoopVar, None] = {}
         for expression in self.index:
             if isinstance(expression, Indirect):
@@ -429,7 +440,9 @@ class Instr:
         if self.attrs.get("accumulate"):
             tiles.append(self.dsts[0])
         for access in (*tiles, *self.dsts):
-            tiles.extend(e.tile for e in access.index if isinstance(e, Indirect))
+            for e in access.index:
+                if isinstance(e, Indirect):
+                    tiles.append(e.tile)
         return tiles
 
     def replace(self, **changes: Any) -> Instr:

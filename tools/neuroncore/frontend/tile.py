@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dtypes import Dtype, as_dtype
 from ..errors import NKIError
-from ..ir import Access, Affine, Buffer, Indirect, LoopVar, Tensor, TensorKind
+from ..ir import Access, Affine, Buffer, Indirect, LoopVar, Tensor, TensorKind, identity_index
 from .index import Condition, DynamicSlice, IndexExpr, MGrid, as_integer, broadcast_shapes, shift_axes
 from .session import Retrace, current
 
@@ -665,6 +665,8 @@ def check_bounds(access: Access, mask: tuple[Affine, ...]) -> None:
         NKIError: `err_tensor_access_out_of_bound`.
     """
     tensor = access.tensor
+    if access.index is identity_index(tensor.shape) and access.shape == tensor.shape:
+        return
 
     def extent(s: LoopVar | int) -> int:
         return access.shape[s] if isinstance(s, int) else s.trips
