@@ -42,6 +42,7 @@ _PROFILER = "neuron-profile"
 _TOOLS_FOLDER = "/opt/aws/neuron/bin"
 _PROFILER_TIMEOUT_S = 60.0
 _MEASURING_BUDGET_S = 120.0
+DEVICES = Path("/dev")
 _PRODUCT_NAME = Path("/sys/devices/virtual/dmi/id/product_name")
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "LANG", "TMPDIR", "NEURON_FRAMEWORK_DEBUG", "NEURON_LOGICAL_NC_CONFIG")
 # Public PyPI carries placeholders under the Neuron packages' names, all of version 1.
@@ -75,7 +76,7 @@ class HostReport:
 
 def inspect_host() -> HostReport:
     """Looks for devices and tools, without starting or importing any."""
-    devices = tuple(sorted(str(path) for path in Path("/dev").glob("neuron[0-9]*")))
+    devices = tuple(sorted(str(path) for path in DEVICES.glob("neuron[0-9]*")))
     compiler, torch = _version("neuronx-cc"), _version("torch-neuronx")
     profiler = find_profiler()
     problems = []

@@ -17,7 +17,7 @@ from nkibench.regime import Regime
 from nkibench.roofline import percent_of_peak
 
 from ..backends import ArrayType, Narrowing
-from ..backends.neuron import BackendUnavailable, choose_backend, visible_cores
+from ..backends.neuron import BackendUnavailable, choose_backend, visible_cores, worker_environment
 from ..channel import SharedArrays
 from ..kernel import Kernel
 from ..pool import Lease, PoolSettings, WorkerLost, WorkerPool, available_cores
@@ -372,13 +372,21 @@ class _Run:
 
     @contextlib.contextmanager
     def _lease(self) -> Iterator[Lease]:
-        left = max(self._deadline - time.monotonic(), _LEAST_LEASE_S)
-        memory = self._settings.memory_mb << 20
-        with self._pool.lease(
-            _SERVICE, timeout_s=left, memory_bytes=memory, shared_bytes=_SHARED_BYTES
-        ) as lease:
-            with self._cancellation.watch(lease):
-                yield lease
+        with contextlib.ExitStack() as stack:
+            environment = None
+            if self._settings.backend == "neuron":
+                environment = worker_environment(stack.enter_context(self._evaluator.device_core()))
+            lease = stack.enter_context(
+                self._pool.lease(
+                    _SERVICE,
+                    timeout_s=max(self._deadline - time.monotonic(), _LEAST_LEASE_S),
+                    memory_bytes=self._settings.memory_mb << 20,
+                    shared_bytes=_SHARED_BYTES,
+                    environment=environment,
+                )
+            )
+            stack.enter_context(self._cancellation.watch(lease))
+            yield lease
 
     def _call(
         self,
