@@ -23,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 def problems(as_json: AsJson = False) -> None:
     """List the problems, with what limits each one and how its first-draft kernel does in the simulator."""
-    from nkibench.registry import load_problem, problem_names
+    from nodes.problems import known_names, named_problem
 
-    known = [load_problem(name) for name in problem_names()]
+    known = [named_problem(name) for name in known_names()]
     measured = _baselines(known)
     if as_json:
         print_json([_document(problem, measured) for problem in known])

@@ -212,7 +212,7 @@ def _inputs(
     names: list[str], kernel: Path | None, reference: Path | None
 ) -> list[tuple[str, str | dict[str, str]]]:
     """What to search for, each with its name; every name is checked before anything starts."""
-    from nkibench.registry import load_problem, problem_names
+    from nodes.problems import known_names, named_problem
 
     from .sources import problem_name, read_source
 
@@ -232,9 +232,9 @@ def _inputs(
         raise CommandError(
             "name a problem (accelopt problems lists them), or give --kernel and --reference", exit_code=2
         )
-    chosen = problem_names() if names == ["all"] else list(dict.fromkeys(names))
+    chosen = known_names() if names == ["all"] else list(dict.fromkeys(names))
     for name in chosen:
-        load_problem(name)
+        named_problem(name)
     return [(name, name) for name in chosen]
 
 

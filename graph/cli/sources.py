@@ -43,12 +43,13 @@ def chosen_problem(problem: str | None, reference: Path | None, kernel: Path) ->
         CommandError: both or neither are given, or the reference cannot be read.
         nkibench.errors.NKIBenchError: there is no such problem, or the reference is not one.
     """
-    from nkibench.registry import load_problem, user_problem
+    from nkibench.registry import user_problem
+    from nodes.problems import named_problem
 
     if problem and reference:
         raise CommandError("give --problem or --reference, not both", exit_code=2)
     if problem:
-        return load_problem(problem)
+        return named_problem(problem)
     if reference is None:
         raise CommandError(
             "say what the kernel must compute: --problem NAME (see: accelopt problems) or --reference FILE",

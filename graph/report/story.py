@@ -9,10 +9,10 @@ from typing import Any
 
 from memory_store.experience import Experience
 from memory_store.ledger import CandidateRecord, Counts, Direction, Ledger, RunRecord, Spending
-from nkibench.errors import NKIBenchError
+from nkibench.errors import NKIBenchError, WorkUnknown
 from nkibench.problem import Problem, Work
-from nkibench.registry import load_problem
 from nkibench.roofline import peak_ms
+from nodes.problems import named_problem
 from tools.profile import Bounds, Profile
 
 from .summary import models_of
@@ -145,7 +145,7 @@ def _problem_story(ledger: Ledger, run: RunRecord, name: str) -> ProblemStory:
     assert row is not None
     problem = _read_problem(name, row.definition)
     small = bool(run.settings.get("small"))
-    work = problem.work(small) if problem is not None else None
+    work = _work(problem, small)
     plans = {
         (plan.round, plan.parent_id, plan.index): plan.plan for plan in ledger.plans(run.id, problem=name)
     }
@@ -189,9 +189,16 @@ def _read_problem(name: str, definition: dict[str, Any]) -> Problem | None:
     if set(definition) - {"name"}:
         return None
     try:
-        return load_problem(name)
+        return named_problem(name)
     except NKIBenchError:
         # An imported problem may be gone by the time its run is read.
+        return None
+
+
+def _work(problem: Problem | None, small: bool) -> Work | None:
+    try:
+        return problem.work(small) if problem is not None else None
+    except WorkUnknown:
         return None
 
 

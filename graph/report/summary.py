@@ -7,8 +7,8 @@ from typing import Any
 
 from memory_store.ledger import Ledger, RunRecord
 from nkibench.errors import NKIBenchError
-from nkibench.registry import load_problem
 from nkibench.roofline import percent_of_peak
+from nodes.problems import named_problem
 
 
 def models_of(settings: dict[str, Any]) -> list[str]:
@@ -52,7 +52,7 @@ def _gains(ledger: Ledger, run: RunRecord) -> list[dict[str, Any]]:
         reached = None
         if best_ms:
             try:
-                work = load_problem(row.problem).work(bool(run.settings.get("small")))
+                work = named_problem(row.problem).work(bool(run.settings.get("small")))
                 reached = percent_of_peak(work, best_ms, run.target)
             except NKIBenchError:
                 # A user's own problem: the search wrote the percentage beside its kernels.
