@@ -37,7 +37,7 @@ class _KernelWorker:
         self._compiled: Any = None
 
     def _choose(self, fields: dict[str, Any]) -> None:
-        if fields["backend"] == "neuron":
+        if fields.get("backend") == "neuron":
             artifacts = fields.get("artifacts")
             self._backend = NeuronBackend(Path(artifacts) if artifacts else None)
 

@@ -65,3 +65,10 @@ class Backend(Protocol):
         Raises:
             tools.worker.Fault: it cannot be measured.
         """
+
+
+def neuron_available() -> bool:
+    """Whether kernels can be compiled, run and measured on a Neuron device here."""
+    from .neuron import inspect_host
+
+    return inspect_host().usable

@@ -129,6 +129,15 @@ class Evaluator:
         """As `profile`, without blocking the event loop."""
         return await self.aevaluate(kernel, problem, Stage.profile)
 
+    def argument_types(self, problem: Problem) -> list[ArrayType | float]:
+        """What kernels for `problem` are called with, tensors without data.
+
+        Raises:
+            nkibench.InvalidReference: the reference does not tell.
+        """
+        with self._references.open(problem) as reference:
+            return reference.argument_types()
+
     @contextlib.contextmanager
     def device_core(self) -> Iterator[int]:
         """A NeuronCore to itself, for as long as the block lasts."""
