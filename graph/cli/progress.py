@@ -17,12 +17,21 @@ from rich.text import Text
 from .output import duration, milliseconds, percent
 
 _RECENT = 6
+_TITLE_LENGTH = 70
 
 
 class Progress:
     """Hears the events of one run (`nodes.events`) and shows where it stands."""
 
-    def __init__(self, console: Console, *, beam: int, plans: int, samples: int) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        beam: int,
+        plans: int,
+        samples: int,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
         """Shows nothing before the run's first event.
 
         Args:
@@ -30,12 +39,14 @@ class Progress:
             beam: candidates a round at most.
             plans: plans for each.
             samples: kernels for each plan.
+            facts: what `run_started` told when the run was begun, for one that is taken up again.
         """
         self._console = console
         self._beam, self._per_candidate = beam, plans * samples
         self._live: Live | None = None
         self._began = time.monotonic()
-        self._facts: Mapping[str, Any] = {}
+        self._facts: Mapping[str, Any] = facts or {}
+        self._titles: dict[tuple[Any, Any], str] = {}
         self._round = 0
         self._in_round = 0
         self._due_in_round = self._per_candidate
@@ -108,12 +119,16 @@ class Progress:
 
     def _on_round_started(self, event: Mapping[str, Any]) -> None:
         self._facts = self._facts or {"problem": "", "target": "", **event}
+        self._titles = {}
         self._round = int(event["round"])
         self._in_round = 0
         candidates = event["candidates"]
         count = candidates if isinstance(candidates, int) else len(candidates)
         self._due_in_round = max(1, count * self._per_candidate)
         self._note = ""
+
+    def _on_planned(self, event: Mapping[str, Any]) -> None:
+        self._titles[event["candidate"], event["plan"]] = str(event["title"])
 
     def _on_evaluated(self, event: Mapping[str, Any]) -> None:
         if self._first_tried is None:
@@ -152,18 +167,16 @@ class Progress:
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _remember(self, event: Mapping[str, Any], good: bool) -> None:
+        title = escape(self._titles.get((event["candidate"], event["plan"]), "")[:_TITLE_LENGTH])
         if good:
-            gain = event.get("speedup")
-            color = "green" if gain and gain > 1 else "default"
-            effect = (
-                f"[{color}]{milliseconds(event['latency_ms'])}, {gain:.3f}x its parent[/]" if gain else ""
-            )
-            line = f"  [green]ok[/] {effect}"
+            gain = event.get("speedup") or 0.0
+            color = "green" if gain > 1 else "default"
+            what, detail = f"[{color}]{gain:.3f}x[/]", title
         else:
-            why = str(event.get("error") or "").splitlines()[:1]
+            why = (str(event.get("error") or "").splitlines() or [""])[0]
             status = str(event.get("status") or "no kernel").replace("_", " ")
-            line = f"  [red]{status}[/] [dim]{escape(why[0][:90]) if why else ''}[/]"
-        self._recent = [*self._recent, line][-_RECENT:]
+            what, detail = f"[red]{status}[/]", f"{title}: {escape(why[:_TITLE_LENGTH])}" if why else title
+        self._recent = [*self._recent, f"  {what} [dim]{detail}[/]"][-_RECENT:]
 
     def _figures(self) -> str:
         peak = f", {percent(self._best_percent)} of peak" if self._best_percent else ""

@@ -178,6 +178,7 @@ def resume(
         if ledger is None:
             raise CommandError("there are no runs yet; accelopt optimize makes some")
         record = ledger.find_run(run)
+        begun = ledger.problems(record.id)
     context = RunContext.model_validate(record.settings)
     caps: Caps | None = None
     limits = {"usd": max_usd, "tokens": max_tokens, "wall_s": max_seconds, "kernels": max_kernels}
@@ -190,7 +191,15 @@ def resume(
 
         return resume_run(record.id, iterations=iterations, caps=caps, **options)
 
-    document, code = _run(", ".join(record.problems), context, search, as_json)
+    facts: dict[str, Any] = {}
+    if begun and begun[0].baseline_latency_ms:
+        facts = {
+            "problem": begun[0].problem,
+            "target": record.target,
+            "baseline_latency_ms": begun[0].baseline_latency_ms,
+            "iterations": iterations or context.iterations,
+        }
+    document, code = _run(", ".join(record.problems), context, search, as_json, facts)
     if as_json:
         print_json(document)
     return code
@@ -238,7 +247,9 @@ def _inputs(
     return [(name, name) for name in chosen]
 
 
-def _run(name: str, context: RunContext, search: Search, as_json: bool) -> tuple[dict[str, Any], int]:
+def _run(
+    name: str, context: RunContext, search: Search, as_json: bool, facts: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], int]:
     """One search: its JSON document and its exit code. A failure keeps what was found."""
     from ..run import RunPaused, RunStopped
     from .progress import Progress
@@ -248,7 +259,9 @@ def _run(name: str, context: RunContext, search: Search, as_json: bool) -> tuple
     code = 0
     error: str | None = None
     result: Result | None = None
-    with Progress(hush, beam=context.beam, plans=context.plans, samples=context.samples) as progress:
+    with Progress(
+        hush, beam=context.beam, plans=context.plans, samples=context.samples, facts=facts
+    ) as progress:
         options: dict[str, Any] = {"on_event": progress, "handle_signals": True}
         if sys.stdin.isatty() and not as_json:
             options["on_question"] = _asker(screen, progress)
