@@ -1,0 +1,93 @@
+"""`accelopt optimize` and `resume` over stand-ins: documents, words, exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graph.cli.entry import run
+from graph.cli.search import RESULT_FIELDS
+
+SIZE = ["--beam", "2", "--plans", "3", "--samples", "1", "--iterations", "2"]
+
+
+@pytest.fixture
+def own(home, stand_in, tmp_path, monkeypatch):
+    """A kernel of one's own and its reference, as files; and no traceback wanted."""
+    monkeypatch.delenv("ACCELOPT_DEBUG", raising=False)
+    kernel, reference = tmp_path / "my kernel.py", tmp_path / "ref.py"
+    kernel.write_text(stand_in.problem["kernel"])
+    reference.write_text(stand_in.problem["reference"])
+    return ["--kernel", str(kernel), "--reference", str(reference)]
+
+
+def test_the_document_has_every_field_and_its_kernel_is_there(own, capsys):
+    assert run(["optimize", *own, *SIZE, "--json"]) == 0
+    said = capsys.readouterr()
+    (document,) = json.loads(said.out)
+    assert set(RESULT_FIELDS) <= set(document) and said.err == ""
+    assert document["problem"] == "my_kernel" and document["speedup"] > 1
+    assert document["speedup"] == pytest.approx(document["baseline_latency_ms"] / document["best_latency_ms"])
+    assert document["kernels_evaluated"] == 3 + 6 and document["iterations"] == 2
+    assert Path(document["best_kernel_path"]).read_text().startswith("from neuronxcc")
+
+
+def test_people_are_told_the_gain_and_where_the_kernel_lies(own, capsys):
+    assert run(["optimize", *own, *SIZE]) == 0
+    out = capsys.readouterr().out
+    assert "x faster" in out and "best kernel" in out and "accelopt report my_kernel-" in out
+    assert out.count("\n  round ") == 2
+
+
+def test_a_finished_run_can_be_taken_further(own, capsys):
+    run(["optimize", *own, *SIZE, "--json"])
+    (first,) = json.loads(capsys.readouterr().out)
+    assert run(["resume", "last", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["best_latency_ms"] == first["best_latency_ms"]
+    assert run(["resume", first["run_id"], "--iterations", "3", "--json"]) == 0
+    further = json.loads(capsys.readouterr().out)
+    assert further["iterations"] == 3 and further["best_latency_ms"] <= first["best_latency_ms"]
+
+
+def test_a_cap_ends_the_run_in_order_and_says_so(own, capsys):
+    assert run(["optimize", *own, *SIZE, "--max-kernels", "4"]) == 0
+    assert "ended early" in capsys.readouterr().out
+
+
+def test_a_problem_that_fails_leaves_the_results_of_the_others(home, stand_in, capsys, monkeypatch):
+    monkeypatch.delenv("ACCELOPT_DEBUG", raising=False)
+    import graph.run
+
+    whole = graph.run.optimize
+
+    def one_breaks(problem, context, **options):
+        if problem == "bmm":
+            raise OSError(28, "No space left on device", "/some/file")
+        return whole(stand_in.problem, context, **options)
+
+    monkeypatch.setattr(graph.run, "optimize", one_breaks)
+    assert run(["optimize", "silu", "bmm", *SIZE, "--json"]) == 1
+    said = capsys.readouterr()
+    good, bad = json.loads(said.out)
+    assert good["speedup"] > 1 and bad["speedup"] is None
+    assert bad["error"] == "/some/file: No space left on device"
+    assert said.err == "error: bmm: /some/file: No space left on device\n"
+
+
+def test_an_endpoint_that_is_not_there_is_named_before_anything_is_spent(own, capsys):
+    line = ["--model", "gpt", "--base-url", "http://127.0.0.1:9/v1", "--json"]
+    assert run(["optimize", *own, *SIZE, *line]) == 1
+    (document,) = json.loads(capsys.readouterr().out)
+    assert "http://127.0.0.1:9/v1 cannot be reached" in document["error"]
+
+
+def test_a_hosted_model_without_a_key_is_refused(own, capsys, monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    assert run(["optimize", *own, *SIZE, "--model", "gpt", "--api-key-env", "NO_SUCH_KEY"]) == 1
+    error = capsys.readouterr().err
+    assert "NO_SUCH_KEY" in error and error.count("\n") == 1
+
+
+def test_a_run_that_asks_where_nobody_can_answer_waits(own, capsys):
+    assert run(["optimize", *own, *SIZE, "--set", "review_plans=true"]) == 3
+    assert "accelopt resume" in capsys.readouterr().err
