@@ -21,7 +21,7 @@ from langgraph.types import Send
 
 from nodes.context import RunContext
 from nodes.evaluator import evaluator, group_of
-from nodes.events import forwarded
+from nodes.events import emit, forwarded
 from nodes.executor import executor
 from nodes.finish import finish
 from nodes.fixer import fixer, needs_fix
@@ -150,6 +150,9 @@ def build_graph(
             end = {"failure": f"{type(error).__name__}: {error}"}
         drafts = tuple(Draft.model_validate(one) for one in end.get("drafts", []))
         group = group_of({**state, "plan": end.get("plan")}, drafts, end.get("failure"))
+        if group.failure:
+            place = f"candidate {group.candidate_index}, plan {group.plan_index}"
+            emit("notice", message=f"{place} came to nothing: {' '.join(group.failure.split())}")
         return {"explored": [group.plain()]}
 
     builder = StateGraph(State, context_schema=RunContext, input_schema=Input, output_schema=Output)
