@@ -69,6 +69,16 @@ class Limits:
     source_bytes: int = 2_000_000
 
 
+def out_of_time(limits: Limits, line: int) -> TraceLimitError:
+    """The error for a trace that exceeds its time."""
+    return TraceLimitError(
+        "trace_timeout",
+        f"tracing took longer than {limits.seconds:g} s",
+        line=line,
+        remedy="use nl.affine_range instead of unrolled Python loops, and bound every loop",
+    )
+
+
 class Session:
     """State of one attempt at tracing a kernel."""
 
@@ -154,12 +164,7 @@ class Session:
         """
         self.steps += 1
         if self.steps & 63 == 0 and time.monotonic() > self.deadline:
-            raise TraceLimitError(
-                "trace_timeout",
-                f"tracing took longer than {self.limits.seconds:g} s",
-                line=self.line(),
-                remedy="use nl.affine_range instead of unrolled Python loops, and bound every loop",
-            )
+            raise out_of_time(self.limits, self.line())
 
     def emit(self, instr: Instr) -> None:
         """Append an instruction to the current block.

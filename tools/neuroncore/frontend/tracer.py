@@ -25,9 +25,10 @@ from . import emit, loops
 from .arch import Architecture, architecture
 from .index import IndexExpr
 from .modules import neuron_modules
-from .session import Assumptions, Limits, NeedsInteger, Retrace, Session, activate
+from .session import Assumptions, Limits, NeedsInteger, Retrace, Session, activate, out_of_time
 from .source import KERNEL_FILE, LOOP_HOOK, LoopHooks, SourceMap
 from .tile import Tile
+from .watchdog import DeadlinePassed, deadline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +241,11 @@ def trace(
         NKIError: for everything that the compiler would refuse, and for exceeded budgets; never anything else.
     """
     limits = limits or Limits()
-    with _lock, _collector_paused():
-        return _Tracing(source, args, architecture(target), entry, grid, limits).run()
+    try:
+        with _lock, _collector_paused(), deadline(limits.seconds):
+            return _Tracing(source, args, architecture(target), entry, grid, limits).run()
+    except DeadlinePassed as error:
+        raise out_of_time(limits, _line_of(error)) from None
 
 
 class _Tracing:
