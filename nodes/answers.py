@@ -99,6 +99,9 @@ def read_code(message: AIMessage) -> Code:
         return Code(None, (*odd, Oddity.EMPTY))
     found, unclosed = blocks(text)
     kernels = [content for _, content in found if _ENTRY.search(content)]
+    if kernels and unclosed and Oddity.CUT_OFF in odd:
+        # Half a kernel is none, however much of it there is.
+        return Code(None, (*odd, Oddity.UNCLOSED_FENCE))
     if kernels:
         if len(found) > 1:
             odd.append(Oddity.SEVERAL_BLOCKS)

@@ -6,7 +6,7 @@ import difflib
 import itertools
 from typing import Any
 
-from .ideas import Idea, carried_out, ideas, proposals
+from .ideas import THEN, Idea, carried_out, ideas, proposals
 from .reading import Request
 
 MOST_LINES = 15
@@ -25,7 +25,7 @@ def plan(request: Request) -> dict[str, Any]:
     return {
         "bottleneck": _bottleneck(request),
         "title": idea.title,
-        "change": f"{idea.title} {idea.summary}",
+        "change": f"{idea.title}. {idea.summary}",
         "expected": f"Less time where the profile shows it: {', '.join(idea.targets) or 'none'}.",
         "rewrite": idea.rewrite or None,
     }
@@ -63,7 +63,7 @@ def _steps(request: Request) -> list[str]:
     title = request.text("Plan").splitlines()[0] if request.text("Plan") else ""
     source, arguments, target = request.text("Kernel"), request.arguments, request.target
     found = ideas(source, arguments, target)
-    first, _, second = title.partition(" Then: ")
+    first, _, second = title.partition(THEN)
     if any(idea.sentence == first for idea in found):
         return [first, second] if second else [first]
     words = set(request.text("Plan").lower().replace("-", " ").split())
@@ -102,7 +102,7 @@ def summary(request: Request) -> dict[str, Any]:
     return {
         "found": bool(slow_lines or fast_lines),
         "title": name.replace("-", " ").capitalize() if name else title,
-        "description": f"{about.removeprefix(title).strip() or about} {outcome}.",
+        "description": f"{about.removeprefix(title).strip(' .') or about}. {outcome}.",
         "slow_code": "\n".join(slow_lines[:MOST_LINES]),
         "fast_code": "\n".join(fast_lines[:MOST_LINES]),
     }
@@ -115,6 +115,12 @@ def _differing(slow: str, fast: str) -> tuple[list[str], list[str]]:
     come: list[str] = []
     for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag != "equal":
-            gone += [line for line in before[a:b] if line.strip()]
-            come += [line for line in after[c:d] if line.strip()]
+            gone += filter(_is_telling, before[a:b])
+            come += filter(_is_telling, after[c:d])
     return gone, come
+
+
+def _is_telling(line: str) -> bool:
+    """Whether a line does something, as against imports, comments and checks of sizes."""
+    text = line.strip()
+    return bool(text) and not text.startswith(("#", '"""', "@", "import ", "from ", "assert ", "def "))

@@ -16,6 +16,9 @@ from tools.rewrites.printer import print_kernel
 
 from .reading import Request
 
+THEN = ". Then: "
+"""Between the two steps of a plan that has two."""
+
 MOST_FIRST_STEPS = 4
 """First steps for which second ones are looked for, once all single steps are used up."""
 
@@ -34,7 +37,7 @@ class Idea:
     @property
     def title(self) -> str:
         """As a plan names it, and as an executor finds it again."""
-        return f"{self.first} Then: {self.sentence}" if self.first else self.sentence
+        return f"{self.first}{THEN}{self.sentence}" if self.first else self.sentence
 
 
 _lock = threading.Lock()
@@ -123,9 +126,14 @@ def proposals(request: Request) -> Iterator[Idea]:
 
 
 def interleaved(found: Sequence[Idea]) -> list[Idea]:
-    """In turn the best option of every rewrite, then the second best of each, and so on."""
+    """In turn one option of every rewrite, then another one of each, and so on.
+
+    Rewrites list small steps before large ones: the largest comes first, then the smallest, then those between.
+    """
     by_rewrite: dict[str, list[Idea]] = {}
     for idea in found:
         by_rewrite.setdefault(idea.rewrite, []).append(idea)
+    for name, options in by_rewrite.items():
+        by_rewrite[name] = [options[-1], *options[:-1]]
     turns = max(map(len, by_rewrite.values()), default=0)
     return [column[turn] for turn in range(turns) for column in by_rewrite.values() if turn < len(column)]

@@ -76,7 +76,7 @@ class Request:
         """The experiences."""
         text = self.sections.get("Experiences", "")
         marks = list(_EXPERIENCE.finditer(text))
-        ends = [mark.start() for mark in marks[1:]] + [len(text)]
+        ends = [*(mark.start() for mark in marks[1:]), len(text)] if marks else []
         lessons = []
         for mark, end in zip(marks, ends, strict=True):
             rewrite = _REWRITE.search(text, mark.end(), end)

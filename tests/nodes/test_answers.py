@@ -64,8 +64,13 @@ def test_talk_without_code_is_no_code():
 
 
 def test_a_cut_off_answer_says_so():
-    found = code(f"```python\n{KERNEL}", response_metadata={"finish_reason": "length"})
+    found = code(f"```python\n{KERNEL}```\nI hope", response_metadata={"finish_reason": "length"})
     assert Oddity.CUT_OFF in found.oddities and found.source == KERNEL
+
+
+def test_a_kernel_that_was_cut_off_is_none():
+    found = code(f"```python\n{KERNEL}", response_metadata={"finish_reason": "length"})
+    assert found.source is None and found.oddities == (Oddity.CUT_OFF, Oddity.UNCLOSED_FENCE)
 
 
 def test_trailing_white_space_does_not_make_another_kernel():
