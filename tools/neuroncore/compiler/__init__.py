@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..ir import Kernel
 from ..machine import Machine
+from .capacity import fit
 from .chains import merge_scalar_chains
 from .fills import distribute_fills
 from .fusion import fuse_nests
@@ -26,4 +27,5 @@ def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
     hoist(program, machine)
     merge_scalar_chains(program)
     place_in_psum(program, machine)
+    fit(program, machine)
     return program

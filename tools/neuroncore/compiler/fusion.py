@@ -33,16 +33,18 @@ def _fuse_body(program: Program, body: list[Node]) -> None:
 
 
 def _partner(body: list[Node], k: int) -> int | None:
-    """The next loop that can be joined to `body[k]`, with nothing in between that would be overtaken wrongly."""
+    """The next loop that can be joined to `body[k]`: what lies between either moves ahead of both or stays behind."""
     first = body[k]
     assert isinstance(first, Nest)
+    held: list[Node] = []
     for j in range(k + 1, len(body)):
         node = body[j]
         if isinstance(node, Nest) and node.trips == first.trips and node.kind == first.kind:
-            if _related(first, node) and _same_iteration(first, node):
+            movable = not _depends(held, [node])
+            if movable and _related(first, node) and _same_iteration(first, node):
                 return j
-        if _depends([first], [node]):
-            return None
+        if _depends([first, *held], [node]):
+            held.append(node)
     return None
 
 
@@ -65,15 +67,27 @@ def _depends(before: list[Node], after: list[Node]) -> bool:
 
 
 def _related(a: Nest, b: Nest) -> bool:
-    """Whether one uses what the other makes, or both load the same tiles."""
-    read_a, written_a = _tensors(a.body)
-    read_b, written_b = _tensors(b.body)
+    """Whether one uses what the other makes, or both load or transpose the same tiles."""
+    _, written_a = _tensors(a.body)
+    read_b, _ = _tensors(b.body)
     if written_a.keys() & read_b.keys():
         return True
-    shared = [t for t in read_a.keys() & read_b.keys() if not t.buffer.on_chip]
+    sources_a, sources_b = _shareable(a.body), _shareable(b.body)
     return any(
-        _pattern(x, a.var) == _pattern(y, b.var) for t in shared for x in read_a[t] for y in read_b[t] if len(x.shape) > 1
+        _pattern(x, a.var) == _pattern(y, b.var)
+        for t in sources_a.keys() & sources_b.keys()
+        for x in sources_a[t]
+        for y in sources_b[t]
     )
+
+
+def _shareable(body: list[Node]) -> dict[Tensor, list[Access]]:
+    """What the loads and transposes under a body read."""
+    found: dict[Tensor, list[Access]] = {}
+    for op in ops_of(body):
+        if op.kind is Kind.TRANSPOSE or (op.transfer is not None and op.transfer.hbm_read):
+            found.setdefault(op.reads[0].tensor.storage, []).append(op.reads[0])
+    return found
 
 
 def _same_iteration(a: Nest, b: Nest) -> bool:
@@ -97,13 +111,16 @@ def _join(program: Program, body: list[Node], k: int, j: int) -> None:
     first, second = body[k], body[j]
     assert isinstance(first, Nest) and isinstance(second, Nest)
     substitute(second.body, {second.var: Affine.of(first.var)}, {second.var: first.var})
-    between = body[k + 1 : j]
+    ahead: list[Node] = []
+    held: list[Node] = []
+    for node in body[k + 1 : j]:
+        (held if _depends([first, *held], [node]) else ahead).append(node)
     joined = list(first.body)
     boundary = len(joined)
     joined.extend(second.body)
     first.body = joined
     _share(program, joined, boundary)
-    body[k : j + 1] = [*between, first]
+    body[k : j + 1] = [*ahead, first, *held]
 
 
 def _share(program: Program, body: list[Node], boundary: int) -> None:

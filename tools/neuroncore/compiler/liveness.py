@@ -89,7 +89,11 @@ def _scope(tensor: Tensor, uses: list[Use]) -> tuple[Nest, ...]:
     scope: list[Nest] = []
     for depth, nest in enumerate(common):
         var = nest.var
-        if any(var in u.op.once for u in uses):
+        hoisted = [var in u.op.once for u in uses]
+        if all(hoisted):
+            scope.append(nest)
+            continue
+        if any(hoisted):
             break
         if depth >= fresh_depth:
             patterns = {_coefficients(u.access, var) for u in uses}

@@ -70,6 +70,8 @@ class _Lowering:
         self.instr: Instr | None = None
         self.counter = 0
         self.identity_needed = False
+        self.home = 0
+        self.homes = 0
         outputs = {t.storage for t in kernel.outputs}
         self.scratch = {
             t.storage
@@ -98,13 +100,18 @@ class _Lowering:
 
     def body(self, nodes: list[Any]) -> list[Node]:
         saved, self.out = self.out, []
+        home = self.home
         for node in nodes:
+            self.home = home
             if isinstance(node, Loop):
+                self.homes += 1
+                self.home = self.homes
                 inner = self.body(node.body)
                 if inner and node.trips > 0:
                     self.out.append(Nest(node.var, node.kind, inner, node.line))
             else:
                 self.lower(node)
+        self.home = home
         result, self.out = self.out, saved
         return result
 
@@ -125,6 +132,7 @@ class _Lowering:
             writes=(dst, *fields.pop("more_writes", ())),
             reads=tuple(reads),
             source=name,
+            home=self.home,
             **fields,
         )
         self.out.append(op)

@@ -120,6 +120,7 @@ class Op:
         share: fraction of the executions that really happen (spills of what does not fit).
         hidden: part of an API call that the compiler expands late (nl.matmul's transposes): never hoisted.
         source: the API call.
+        home: number of the loop body that the source wrote it in; fused bodies hold ops of several.
     """
 
     kind: Kind
@@ -146,6 +147,7 @@ class Op:
     share: float = 1.0
     hidden: bool = False
     source: str = ""
+    home: int = 0
 
     def tiles_read(self) -> tuple[Access, ...]:
         """Every tile the op depends on, what it accumulates onto included."""

@@ -7,7 +7,8 @@ Two rules, each over-determined by byte counters:
   one operand per TENSOR_TENSOR. Exact: adamw 3 of 9, gqa and bmm_softmax 8192 partial reductions, rmsnorm 64, silu,
   swiglu, rope, mamba and lora none. It halves the time of that TENSOR_TENSOR.
 * A plain PSUM to SBUF copy followed in the same body by another reader: the reader takes the PSUM original
-  (bmm_softmax's maximum, 4055 of 4096; not where the copy computes something, as gqa's scaling does).
+  (bmm_softmax's maximum, 4055 of 4096; not where the copy computes something, as gqa's scaling does, nor where copy
+  and reader come from different source loops, as in swiglu).
 """
 
 from __future__ import annotations
@@ -82,15 +83,15 @@ def _in_psum(tensor: Tensor) -> Tensor:
 
 
 def _forward_originals(body: list[Node]) -> None:
-    copies: dict[Access, Access] = {}
+    copies: dict[Access, tuple[Access, int]] = {}
     for node in body:
         if isinstance(node, Nest):
             _forward_originals(node.body)
             continue
         if node.engine in (Engine.VECTOR, Engine.SCALAR) and copies:
-            node.reads = tuple(copies.get(a, a) for a in node.reads)
+            node.reads = tuple(copies[a][0] if a in copies and copies[a][1] == node.home else a for a in node.reads)
         for written in node.writes:
-            copies = {k: v for k, v in copies.items() if k.tensor is not written.tensor and v.tensor is not written.tensor}
+            copies = {k: v for k, v in copies.items() if written.tensor not in (k.tensor, v[0].tensor)}
         plain = node.kind is Kind.COPY and not node.mask and len(node.reads) == 1
         if plain and node.reads[0].tensor.buffer is Buffer.PSUM and node.writes[0].tensor.buffer is Buffer.SBUF:
-            copies[node.writes[0]] = node.reads[0]
+            copies[node.writes[0]] = (node.reads[0], node.home)

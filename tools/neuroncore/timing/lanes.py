@@ -47,7 +47,7 @@ class EngineLane:
         self.tail = earliest + duration
         return earliest
 
-    def warp(self, since: float, shift: float, idle_share: float) -> None:
+    def warp(self, since: float, shift: float) -> None:
         """Move everything after `since` by `shift`: iterations that were not simulated."""
         if self.tail <= since:
             return
@@ -61,17 +61,20 @@ class DmaLane:
     A gap carries the share of the queues that is free in it.
     """
 
-    __slots__ = ("tail", "gaps")
+    __slots__ = ("tail", "gaps", "placed", "last_start")
 
     def __init__(self) -> None:
         """Idle from time 0."""
         self.tail = 0.0
         self.gaps: list[tuple[float, float, float]] = []
+        self.placed = 0.0
+        self.last_start = 0.0
 
     def place(self, earliest: float, work: float, shortest: float) -> tuple[float, float]:
         """Start and end of a transfer that needs `work` of all queues and takes `shortest` at least."""
         tail = self.tail
         first = -1.0
+        self.placed += work
         if earliest < tail and self.gaps:
             gaps = self.gaps
             k = 0
@@ -90,6 +93,7 @@ class DmaLane:
                     if start > low:
                         replacement.insert(0, (low, start, free))
                     gaps[k : k + 1] = replacement
+                    self.last_start = start
                     return first, max(end, first + shortest)
                 work -= room
                 if start > low:
@@ -104,20 +108,43 @@ class DmaLane:
                 del self.gaps[0]
         end = start + work
         self.tail = end
+        self.last_start = start
         if first < 0:
             first = start
         return first, max(end, first + shortest)
 
-    def warp(self, since: float, shift: float, idle_share: float) -> None:
-        """Move everything after `since` by `shift`; the skipped span stays open for what it left idle."""
-        if self.tail <= since:
-            if shift > 0:
-                self.gaps.append((max(self.tail, since), since + shift, 1.0))
-                self.tail = since + shift
-            return
-        kept = [g for g in self.gaps if g[0] < since]
-        moved = [(a + shift, b + shift, f) for a, b, f in self.gaps if a >= since]
-        if idle_share > 0.01:
-            kept.append((since, since + shift, idle_share))
-        self.gaps = (kept + moved)[-_MAX_GAPS:]
-        self.tail += shift
+    def warp(self, advance: float, work: float, skip: int) -> float:
+        """Account for `skip` iterations that were not simulated, each moving the end by `advance` and doing `work`.
+
+        Where an iteration does less than it advances, the rest stays open as a gap of partial capacity; where it does
+        more, older gaps are used up. Returns the work that found no gap and went to the end.
+        """
+        self.placed += work * skip
+        if advance >= work:
+            if advance > 0:
+                shift = advance * skip
+                if work < 0.99 * advance:
+                    self.gaps.append((self.tail, self.tail + shift, 1.0 - work / advance))
+                self.tail += shift
+            return 0.0
+        self.tail += advance * skip
+        rest = (work - advance) * skip
+        kept: list[tuple[float, float, float]] = []
+        for low, high, free in self.gaps:
+            start = max(low, self.last_start)
+            room = (high - start) * free
+            if room <= 0 or rest <= 0:
+                kept.append((low, high, free))
+            elif room > rest:
+                cut = start + rest / free
+                if start > low:
+                    kept.append((low, start, free))
+                kept.append((cut, high, free))
+                rest = 0.0
+            else:
+                rest -= room
+                if start > low:
+                    kept.append((low, start, free))
+        self.gaps = kept[-_MAX_GAPS:]
+        self.tail += rest
+        return rest

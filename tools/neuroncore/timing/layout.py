@@ -72,6 +72,19 @@ class Storage:
                 offsets = [o + k * weight for o in offsets for k in range(count)]
         return base, list(terms.items()), tuple(offsets)
 
+    def shift(self, since: float, by: float) -> None:
+        """Move the state that is newer than `since` by iterations that were not simulated."""
+        for u, (t, lane) in self.ready.items():
+            if t > since:
+                self.ready[u] = (t + by, lane)
+        for u, t in self.busy_until.items():
+            if t > since:
+                self.busy_until[u] = t + by
+        for ring in self.earlier.values():
+            for k, t in enumerate(ring):
+                if t > since:
+                    ring[k] = t + by
+
 
 def layout(program: Program, machine: Machine) -> dict[Tensor, Storage]:
     """A storage for every on-chip tensor of a program."""

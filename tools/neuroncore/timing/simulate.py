@@ -12,7 +12,7 @@ import dataclasses
 from collections import deque
 
 from ..compiler.program import Engine, Nest, Node, Op, Program, Role
-from ..ir import LoopVar, Tensor
+from ..ir import Access, LoopVar, Tensor
 from ..machine import Machine
 from .costs import busy_ns, transfer_ns
 from .layout import Storage, layout
@@ -23,9 +23,13 @@ LANES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA)
 _DMA = LANES.index(Engine.DMA)
 
 _MIN_HEAD = 3
-_MAX_HEAD = 8
-_STEADY = 0.004
-"""Iterations simulated before a loop may be skipped, at most, and the relative difference taken for steady."""
+_MAX_HEAD = 24
+"""Iterations that are simulated before a loop may be skipped, and after which it is in any case."""
+
+_LONGEST_CYCLE = 4
+_STEADY = 0.005
+"""Iterations after which a steady loop may repeat its pattern, and the relative difference that still counts as
+repeating."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -92,9 +96,11 @@ class Simulation:
         self.values: list[int] = []
         self.trips: list[int] = []
         self.epochs: dict[Nest, int] = {}
-        self.lanes: list[EngineLane | DmaLane] = [EngineLane() if e is not Engine.DMA else DmaLane() for e in LANES]
+        self.engines = [EngineLane() for _ in range(_DMA)]
+        self.dma = DmaLane()
         self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
         self.window_full = max(1, int(machine.reorder_window))
+        self.issued = 0
         self.semaphore = float(machine.semaphore_ns)
         self.end = 0.0
         self.record = record
@@ -174,10 +180,7 @@ class Simulation:
         step.writes = [r for a in op.writes if (r := self._ref(a)) is not None]
         return step
 
-    def _ref(self, access: object) -> tuple[Storage, int, list[tuple[int, int]], tuple[int, ...]] | None:
-        from ..ir import Access  # local: keeps the hot module's names short
-
-        assert isinstance(access, Access)
+    def _ref(self, access: Access) -> tuple[Storage, int, list[tuple[int, int]], tuple[int, ...]] | None:
         storage = self.storages.get(access.tensor)
         if storage is None:
             return None
@@ -203,28 +206,26 @@ class Simulation:
         for slot in slots:
             values[slot] = 0
         total = block.total
-        fronts: list[float] = []
+        issued = self.issued
         marks: list[list[float]] = []
         done = 0
         while done < total:
             self._enter(block, done)
             self._body(block.body)
             done += 1
-            fronts.append(self.end)
-            marks.append([lane.tail for lane in self.lanes])
-            if done >= _MIN_HEAD and total - done > 1:
-                # The front may stand still while the lanes advance (a late store in flight): use the lanes.
-                steps = [max(b - a for a, b in zip(marks[k - 1], marks[k], strict=True)) for k in (-2, -1)]
-                steady = abs(steps[1] - steps[0]) <= _STEADY * max(steps[1], 1e-9)
-                if steady or done >= _MAX_HEAD:
-                    if not steady:
-                        back = min(4, done - 1)
-                        period = max(b - a for a, b in zip(marks[-1 - back], marks[-1], strict=True)) / back
-                    else:
-                        period = steps[1]
-                    skip = total - done - 1
-                    self._warp(block, period, skip, marks)
-                    done = total - 1
+            if self.issued - issued < self.window_full and done < total // 2:
+                # What came before the loop still holds it back through the window.
+                continue
+            marks.append([*(lane.tail for lane in self.engines), self.dma.tail, self.dma.placed])
+            if len(marks) >= _MIN_HEAD and total - done > 2:
+                cycle = _steady_cycle(marks) if len(marks) < _MAX_HEAD else _LONGEST_CYCLE
+                if cycle:
+                    period = _advance(marks[-1 - cycle], marks[-1]) / cycle
+                    skip = (total - done - 1) // cycle * cycle if len(marks) < _MAX_HEAD else total - done - 1
+                    if skip:
+                        self._warp(block, period, skip, cycle, marks)
+                        done += skip
+                        marks = []
 
     def _enter(self, block: _Block, iteration: int) -> None:
         values, epochs = self.values, self.epochs
@@ -239,51 +240,36 @@ class Simulation:
                 epochs[block.nests[k]] += 1
             carry = carry and digit == 0
 
-    def _warp(self, block: _Block, period: float, skip: int, marks: list[list[float]]) -> None:
-        if skip <= 0 or period <= 0:
+    def _warp(self, block: _Block, period: float, skip: int, cycle: int, marks: list[list[float]]) -> None:
+        if period <= 0:
             return
         shift = period * skip
-        before, now = marks[-2], marks[-1]
-        active = [k for k in range(len(LANES)) if now[k] > marks[0][k]]
-        if not active:
-            return
-        since = min(marks[0][k] for k in active)
+        before, now = marks[-1 - cycle], marks[-1]
+        active = [k for k in range(_DMA) if now[k] > marks[0][k]]
+        since = min((marks[0][k] for k in active), default=marks[0][_DMA])
+        recent = min((before[k] for k in active), default=before[_DMA])
+        dma = self.dma
+        overflow = dma.warp((now[_DMA] - before[_DMA]) / cycle, (now[-1] - before[-1]) / cycle, skip)
+        if overflow > 0 and active:
+            # The queues had to catch up with transfers that were ahead of time so far: everybody waits for them.
+            late = dma.tail + float(self.machine.dma_latency_ns) - (max(now[k] for k in active) + shift)
+            shift += max(0.0, min(late, overflow))
         if self.record:
             for k in active:
-                share = min(1.0, max(0.0, (now[k] - before[k]) / period))
+                share = min(1.0, max(0.0, (now[k] - before[k]) / (period * cycle)))
                 self.events.append(Event(None, k, now[k], now[k] + shift * share, skip))
-        recent = min(before[k] for k in active)
         for k in active:
-            lane = self.lanes[k]
-            idle = 0.0
-            if isinstance(lane, DmaLane):
-                idle = max(0.0, sum((b - a) * f for a, b, f in lane.gaps if a >= before[k]) / period)
-                lane.warp(before[k], shift, min(1.0, idle))
-            else:
-                lane.warp(before[k], shift, idle)
-        if _DMA not in active:
-            self.lanes[_DMA].warp(max(self.lanes[_DMA].tail, recent), shift, 1.0)
+            self.engines[k].warp(before[k], shift)
         self.window = deque((w + shift if w > since else w for w in self.window), maxlen=self.window_full)
         for storage, recycled in block.touched:
-            cut = since if recycled else recent
-            ready, busy = storage.ready, storage.busy_until
             if recycled:
-                for u, (t, lane_index) in ready.items():
-                    if t > cut:
-                        ready[u] = (t + shift, lane_index)
-                for u, t in busy.items():
-                    if t > cut:
-                        busy[u] = t + shift
-                for ring in storage.earlier.values():
-                    for k, t in enumerate(ring):
-                        if t > cut:
-                            ring[k] = t + shift
+                storage.shift(since, shift)
             if storage.last[0] > since:
                 storage.last = (storage.last[0] + shift, storage.last[1])
         for tensor, (t, k) in self.hbm.items():
             if t > since:
                 self.hbm[tensor] = (t + shift, k)
-        if self.end > since:
+        if self.end > recent:
             self.end += shift
         for nest in block.nests:
             self.epochs[nest] += 1
@@ -343,7 +329,6 @@ class Simulation:
                 if when > t:
                     t = when
             targets.append((storage, base, offsets))
-        lane = self.lanes[lane_index]
         if lane_index == _DMA:
             op = step.op
             transfer = op.transfer
@@ -351,7 +336,7 @@ class Simulation:
                 made = self.hbm.get(op.reads[0].tensor.storage)
                 if made is not None and made[0] > t:
                     t = made[0]
-            start, end = lane.place(t, step.work * rows * fraction, step.shortest * fraction)  # type: ignore
+            start, end = self.dma.place(t, step.work * rows * fraction, step.shortest * fraction)
             finish = end + step.latency
             if transfer is not None and transfer.hbm_write and transfer.scratch:
                 self.hbm[op.writes[0].tensor.storage] = (finish, lane_index)
@@ -362,9 +347,10 @@ class Simulation:
             duration = step.busy
             if fraction != 1.0:
                 duration = busy_ns(step.op, self.machine, step.op.elements * fraction) * step.op.share
-            start = lane.place(t, duration)  # type: ignore[call-arg]
+            start = self.engines[lane_index].place(t, duration)
             end = finish = start + duration
             window.append(finish)
+            self.issued += 1
         if self.record:
             self.events.append(Event(step.op, lane_index, start, end))
         if finish > self.end:
@@ -414,6 +400,29 @@ class Simulation:
                 storage.ready[u] = latest
                 storage.busy_until[u] = latest[0]
             storage.last = latest
+
+
+def _advance(before: list[float], after: list[float]) -> float:
+    """How far the busiest lane moved between two marks."""
+    return max(b - a for a, b in zip(before[:-1], after[:-1], strict=True))
+
+
+def _steady_cycle(marks: list[list[float]]) -> int:
+    """Number of iterations after which the lanes' progress repeats, 0 while it does not."""
+    for cycle in range(1, _LONGEST_CYCLE + 1):
+        needed = 2 * cycle + 1
+        if len(marks) < needed:
+            return 0
+        recent = _advance(marks[-1 - cycle], marks[-1])
+        if recent <= 0:
+            return 0
+        if all(
+            abs(_advance(marks[-2 - k], marks[-1 - k]) - _advance(marks[-2 - k - cycle], marks[-1 - k - cycle]))
+            <= _STEADY * recent
+            for k in range(cycle)
+        ):
+            return cycle
+    return 0
 
 
 def _guards(nest: Nest) -> set[LoopVar]:

@@ -1,0 +1,469 @@
+"""What does not fit into SBUF: which arrays are streamed, which are spilled, and how much of them stays.
+
+At every point of the program, in program order, the bytes per partition of all live arrays are added up (dead values
+freed, element-wise results in place). Where they exceed usable SBUF, arrays leave by the distance of their next use:
+those that live across outer loops before those of inner ones, and among equals
+
+1. Loads that would be read again in fewer transfers than a spill costs are read again (lora's second factor is read in
+   both row blocks although its 48 KiB would fit beside the products that are being spilled).
+   Values that are used in one more pass only are elastic: what fits stays, the rest is saved once and reloaded once.
+   bmm_softmax keeps 152.6 of 512 KiB per batch element, which is 176 less what its loop bodies need; gqa keeps none.
+2. If that is not enough, arrays that are used in several passes are streamed whole, loads before accumulators before
+   other results. A load is read again in every pass
+   (matmul reads 160 KiB of weights again in each of 32 row blocks, exact to the byte, although all but 9 KiB would
+   fit); a result is saved once and reloaded in every later pass (transposed activations of swiglu and lora, exact); an
+   accumulator is saved at every update and reloaded for the next (lora, within 2 %).
+3. An array of a few very large tiles leaves tile by tile: mamba spills one of its two 28 KiB accumulators.
+
+Tensors on one partition are charged nothing: charging [1, F] rows makes mamba spill twice too much.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ..ir import Access, Affine, Buffer, LoopVar, Tensor, TensorKind
+from ..machine import Machine
+from .liveness import Lifetime, Use, lifetimes, touched_bytes
+from .program import Engine, Kind, Nest, Node, Op, Program, Role, Transfer
+
+_SLICE_SHARE = 4
+"""A slice that repeats over inner loops is kept for them if it takes at most this fraction of SBUF."""
+_LARGE_TILE_SHARE = 8
+"""Tiles of at least this fraction of SBUF leave one by one."""
+_SMALLEST = 256
+"""Bytes per partition of a tile below which nothing is worth a spill: row statistics stay."""
+
+
+def fit(program: Program, machine: Machine) -> None:
+    """Insert the reloads and spills that make the program fit."""
+    _Fitting(program, machine).run()
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Array:
+    """A tensor as a candidate for leaving SBUF.
+
+    Attributes:
+        life: uses and scope.
+        size: bytes per partition of one instance.
+        first: position of the first access.
+        last: position of the last access.
+        passes: how often it is read through.
+        accumulates: updated in place over a loop.
+        loaded: all writers are loads.
+        kept: bytes that stay.
+        flexible: decided to stay only as far as there is room.
+        streamed: decided to leave whole.
+        large_tiles: number of its tiles, if they are few and large.
+    """
+
+    life: Lifetime
+    size: int
+    passes: int
+    accumulates: bool
+    loaded: bool
+    kept: float
+    flexible: bool = False
+    streamed: bool = False
+    large_tiles: int = 0
+
+    @property
+    def depth(self) -> int:
+        """Loops that it is private to."""
+        return len(self.life.scope)
+
+    @property
+    def elastic(self) -> bool:
+        """Used in one more pass only."""
+        return self.passes <= 1 and not self.accumulates
+
+    def resident(self) -> float:
+        """Bytes charged at a point where it is live."""
+        return self.kept if self.streamed else self.size
+
+
+@dataclasses.dataclass(slots=True)
+class _Point:
+    """A place in program order with everything that is live there."""
+
+    op: Op
+    position: int
+    live: list[_Array]
+    saved: int
+
+
+class _Fitting:
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.capacity = int(machine.sbuf_usable_bytes)
+        self.lives = {t: life for t, life in lifetimes(program).items() if t.buffer is Buffer.SBUF}
+        self.arrays = {t: self._array(life) for t, life in self.lives.items() if t.shape[t.par_dim] > 1}
+        self.order = {op: k for k, (op, _) in enumerate(program.walk())}
+
+    def _array(self, life: Lifetime) -> _Array:
+        size = life.footprint_bytes()
+        writers = {u.op for u in life.writers}
+        accumulates = any(
+            op.accumulates or any(a.tensor is life.tensor for a in op.tiles_read())
+            for op in writers
+            if op.kind is not Kind.MEMSET
+        )
+        loaded = all(op.transfer is not None and op.transfer.role is Role.LOAD for op in writers)
+        passes = 1
+        home = {u.loops for u in life.writers}
+        for use in life.readers:
+            if use.loops in home and not use.op.once and not any(u.op.once for u in life.writers):
+                continue
+            passes = max(passes, self._passes(life, use))
+        array = _Array(life, size, passes, accumulates, loaded, float(size))
+        tile = life.tensor.free_bytes_per_partition
+        if tile * _LARGE_TILE_SHARE >= self.capacity and size > tile:
+            array.large_tiles = math.ceil(size / tile)
+        return array
+
+    def _pass_loops(self, life: Lifetime, use: Use) -> list[Nest]:
+        """Loops over which an array is read through again, slices kept over inner loops not counted."""
+        inner = life.inner_loops(use)
+        found = []
+        used = set(use.access.loops())
+        for k, nest in enumerate(inner):
+            if nest.var in used or nest.var in use.op.once:
+                continue
+            if touched_bytes(use.access, inner[k + 1 :]) * _SLICE_SHARE > self.capacity:
+                found.append(nest)
+        return found
+
+    def _passes(self, life: Lifetime, use: Use) -> int:
+        return math.prod(nest.trips for nest in self._pass_loops(life, use))
+
+    # -- demand -----------------------------------------------------------------------------------------------------
+
+    def points(self) -> list[_Point]:
+        """Every op with what is live around it."""
+        by_region: dict[Nest | None, list[_Array]] = {}
+        for array in self.arrays.values():
+            region = array.life.scope[-1] if array.life.scope else None
+            by_region.setdefault(region, []).append(array)
+        found: list[_Point] = []
+        self._visit(self.program.body, None, 0, [], by_region, found)
+        return found
+
+    def _visit(
+        self, body: list[Node], region: Nest | None, depth: int, outer: list[_Array],
+        by_region: dict[Nest | None, list[_Array]], found: list[_Point],
+    ) -> None:  # fmt: skip
+        spans: list[tuple[int, int, _Array]] = []
+        place: dict[Node, int] = {node: k for k, node in enumerate(body)}
+        for array in by_region.get(region, ()):
+            where = [place[u.loops[depth] if len(u.loops) > depth else u.op] for u in array.life.uses]
+            spans.append((min(where), max(where), array))
+        for k, node in enumerate(body):
+            live = outer + [array for low, high, array in spans if low <= k <= high]
+            if isinstance(node, Nest):
+                self._visit(node.body, node, depth + 1, live, by_region, found)
+            else:
+                dying = [a for low, high, a in spans if high == k and low < k]
+                born = [a for low, high, a in spans if low == k and high > k]
+                in_place = 0
+                if node.engine in (Engine.VECTOR, Engine.SCALAR) and dying and born:
+                    in_place = min(max(a.size for a in dying), max(a.size for a in born))
+                found.append(_Point(node, self.order[node], live, in_place))
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        points = self.points()
+        crowded = [p for p in points if sum(a.size for a in p.live) - p.saved > self.capacity]
+        if not crowded:
+            return
+        while True:
+            worst = max(crowded, key=self._rigid)
+            excess = self._rigid(worst) - self.capacity
+            if excess <= 0:
+                break
+            victim = self._victim(worst)
+            if victim is None:
+                self.program.notes.append(
+                    f"line {worst.op.line}: needs {self._rigid(worst) / 1024:.0f} KiB per partition at once"
+                )
+                break
+            if victim.elastic:
+                victim.flexible = True
+            else:
+                self._stream(victim, excess)
+        self._keep_what_fits(crowded)
+        for array in self.arrays.values():
+            if array.kept < array.size:
+                self._note(array)
+                _Spilling(self.program, array, self).apply()
+
+    def _slice(self, array: _Array) -> float:
+        """What remains in SBUF of an array that leaves: tiles in flight, and slices kept over inner loops."""
+        largest = max(touched_bytes(u.access, ()) for u in array.life.uses)
+        for use in array.life.readers:
+            inner = array.life.inner_loops(use)
+            passing = self._pass_loops(array.life, use)
+            used = set(use.access.loops())
+            for k, nest in enumerate(inner):
+                if nest.var not in used and nest not in passing and nest.var not in use.op.once:
+                    largest = max(largest, touched_bytes(use.access, inner[k + 1 :]))
+                    break
+        return float(min(array.size, largest))
+
+    def _rigid(self, point: _Point) -> float:
+        """Bytes that must be there: arrays that leave by their slice, all others whole."""
+        touched = {a.tensor for a in (*point.op.tiles_read(), *point.op.writes)}
+        total = 0.0
+        for array in point.live:
+            if array.streamed:
+                total += array.kept
+            elif array.flexible:
+                total += self._slice(array) if array.life.tensor in touched else 0.0
+            else:
+                total += array.size
+        return total - point.saved
+
+    def _spillable(self, array: _Array) -> bool:
+        return self._slice(array) >= _SMALLEST
+
+    def _victim(self, point: _Point) -> _Array | None:
+        candidates = [
+            a
+            for a in point.live
+            if not a.streamed and not a.flexible and self._spillable(a) and a.size > self._slice(a)
+        ]
+        if not candidates:
+            return None
+        return min(candidates, key=_distance)
+
+    def _stream(self, array: _Array, excess: float) -> None:
+        array.streamed = True
+        if array.large_tiles and not array.loaded:
+            tile = array.size / array.large_tiles
+            array.kept = max(0.0, array.size - tile * math.ceil(excess / tile))
+        else:
+            array.kept = self._slice(array)
+
+    def _keep_what_fits(self, crowded: list[_Point]) -> None:
+        """Share what the rigid arrays leave among the elastic ones, those of inner loops first."""
+        room: dict[Tensor, float] = {}
+        for point in crowded:
+            left = self.capacity - self._rigid(point)
+            touched = {a.tensor for a in (*point.op.tiles_read(), *point.op.writes)}
+            elastic = [a for a in point.live if a.flexible]
+            for array in sorted(elastic, key=lambda a: (-a.depth, a.life.uses[-1].position)):
+                here = self._slice(array) if array.life.tensor in touched else 0.0
+                granted = min(float(array.size), max(0.0, left) + here)
+                left -= granted - here
+                tensor = array.life.tensor
+                room[tensor] = min(room.get(tensor, float(array.size)), granted)
+        for tensor, granted in room.items():
+            if granted < self.arrays[tensor].size:
+                self.arrays[tensor].kept = granted
+                self.arrays[tensor].streamed = True
+
+    def _note(self, array: _Array) -> None:
+        tensor = array.life.tensor
+        how = "read again in every pass" if array.loaded else "saved and reloaded"
+        self.program.notes.append(
+            f"{tensor.name} (line {tensor.line}): {array.size / 1024:.0f} KiB per partition do not fit, "
+            f"{(array.size - array.kept) / 1024:.0f} of them {how}"
+        )
+
+
+def _distance(array: _Array) -> tuple[int, int, int, int]:
+    """Sorts arrays by who leaves first: outer loops, then plain reads and single passes by transfers per byte kept."""
+    if array.loaded or array.elastic:
+        transfers = array.passes - 1 if array.loaded and not array.elastic else 2
+        return array.depth, 0, transfers, array.size
+    return array.depth, 1 if array.accumulates else 2, array.size * array.passes, array.size
+
+
+class _Spilling:
+    """Puts the transfers of one array that leaves into the program."""
+
+    def __init__(self, program: Program, array: _Array, fitting: _Fitting) -> None:
+        self.program = program
+        self.array = array
+        self.fitting = fitting
+        self.life = array.life
+        self.tensor = array.life.tensor
+        whole = array.streamed and not array.elastic and not array.large_tiles
+        self.share = 1.0 if whole else 1.0 - array.kept / array.size
+        self.reloads: list[tuple[Use, frozenset[LoopVar], Tensor]] = []
+        self.area = Tensor(
+            f"{self.tensor.name}.spill", self.tensor.shape, self.tensor.dtype, Buffer.HBM, kind=TensorKind.LOCAL
+        )
+
+    def apply(self) -> None:
+        if self.array.loaded:
+            self._read_again()
+        elif self.array.accumulates:
+            self._per_update()
+        else:
+            self._save_and_reload()
+
+    # -- loads ------------------------------------------------------------------------------------------------------
+
+    def _read_again(self) -> None:
+        loads = [u for u in self.life.writers]
+        hoisted = {v for u in loads for v in u.op.once}
+        if hoisted and all(u.loops == loads[0].loops[: len(u.loops)] for u in self.life.readers):
+            # The loop body loads it anyway: it is simply not hoisted.
+            for u in loads:
+                u.op.once = u.op.once - hoisted
+            return
+        source = loads[0].op
+        assert source.transfer is not None
+        for use in self._later_readers():
+            self._insert_reload(use, source.reads[0], source.transfer, self.share)
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def _save_and_reload(self) -> None:
+        for use in self.life.writers:
+            if use.op.kind is not Kind.MEMSET:
+                self._insert_save(use, self.share)
+        for use in self._later_readers():
+            self._insert_reload(use, None, None, self.share)
+
+    def _per_update(self) -> None:
+        """An accumulator: saved at every update, reloaded before every later one and before the last readers."""
+        updates = [u for u in self.life.writers if u.op.kind is not Kind.MEMSET]
+        ops = {u.op for u in updates}
+        tiles = self.array.large_tiles
+        for use in updates:
+            used = set(use.access.loops())
+            loops = tuple(n.var for n in self.life.inner_loops(use) if n.var not in used)
+            # With whole tiles leaving, the last update's value is still there when the pressure ends.
+            count = math.prod(v.trips for v in loops)
+            share = self.share * (count - 1) / count if tiles and count > 1 else self.share
+            self._insert_save(use, share)
+            if loops:
+                self._insert_in_place_reload(use, loops, self.share)
+        if not tiles:
+            seen: set[Op] = set()
+            for use in self._later_readers():
+                if use.op not in ops and use.op not in seen:
+                    seen.add(use.op)
+                    self._insert_reload(use, None, None, self.share)
+
+    def _later_readers(self) -> list[Use]:
+        """Readers outside the body that writes, one use per op and tile."""
+        home = [u.loops for u in self.life.writers]
+        found: dict[tuple[Op, Access], Use] = {}
+        hoisted = any(u.op.once for u in self.life.writers)
+        for use in self.life.readers:
+            if use.loops in home and not hoisted and not self.array.accumulates and self._near(use):
+                continue
+            found.setdefault((use.op, use.access), use)
+        return list(found.values())
+
+    def _near(self, use: Use) -> bool:
+        """Whether a reader in the writer's body follows it at once."""
+        return self.array.depth > 0 or all(abs(use.position - w.position) <= 8 for w in self.life.writers)
+
+    # -- insertion ----------------------------------------------------------------------------------------------------
+
+    def _insert_save(self, use: Use, share: float) -> None:
+        area = Access(self.area, use.access.index, use.access.shape)
+        save = Op(
+            Kind.DMA, Engine.DMA, "spill", use.op.line, (area,), (use.access,), elements=use.access.free_size,
+            transfer=_spill_shape(Role.SAVE, use.access), share=share, once=use.op.once,
+            after_first=use.op.after_first if not use.op.accumulates else (), last_of=use.op.last_of,
+            source="spill save", home=use.op.home,
+        )  # fmt: skip
+        body = use.loops[-1].body if use.loops else self.program.body
+        body.insert(body.index(use.op) + 1, save)
+
+    def _insert_reload(self, use: Use, source: Access | None, shape: Transfer | None, share: float) -> None:
+        """A tile of its own, filled before the reader, kept over inner loops that read the same slice."""
+        inner = self.life.inner_loops(use)
+        passes = {n.var for n in self.fitting._pass_loops(self.life, use)}
+        used = set(use.access.loops())
+        kept_over = frozenset(n.var for n in inner if n.var not in used and n.var not in passes)
+        hoisted = {v for u in self.life.writers for v in u.op.once}
+        first_pass = tuple(n.var for n in inner if n.var in hoisted)
+        tile = Tensor(
+            f"{self.tensor.name}.reload", self.tensor.shape, self.tensor.dtype, Buffer.SBUF,
+            par_dim=self.tensor.par_dim, line=self.tensor.line,
+        )  # fmt: skip
+        target, access = use.access, use.access
+
+        def swap(a: Access, new: Tensor) -> Access:
+            return Access(new, a.index, a.shape) if a == access else a
+
+        for earlier, over, made in self.reloads:
+            if over and _same_slices(earlier, use):
+                # The same tiles are read twice in one pass (swiglu's gate and up halves): one reload serves both.
+                use.op.reads = tuple(swap(a, made) for a in use.op.reads)
+                return
+        if shape is not None:
+            # A load moves its own tile, of which the reader may use a part at a time.
+            target, kept_over = self._load_tile(use, kept_over)
+        reload = Op(
+            Kind.DMA, Engine.DMA, "reload", use.op.line, (Access(tile, target.index, target.shape),),
+            (source if source is not None else Access(self.area, target.index, target.shape),),
+            side_reads=(use.access,) if first_pass else (), elements=target.free_size,
+            transfer=shape if shape is not None else _spill_shape(Role.RELOAD, target), share=share,
+            once=kept_over | use.op.once, after_first=first_pass, source="reload", home=use.op.home,
+        )  # fmt: skip
+        body = use.loops[-1].body if use.loops else self.program.body
+        body.insert(body.index(use.op), reload)
+        self.reloads.append((use, kept_over, tile))
+        use.op.reads = tuple(swap(a, tile) for a in use.op.reads)
+        use.op.side_reads = tuple(swap(a, tile) for a in use.op.side_reads)
+
+    def _load_tile(self, use: Use, kept_over: frozenset[LoopVar]) -> tuple[Access, frozenset[LoopVar]]:
+        """The loader's whole tile in terms of the reader's loops."""
+        par = self.tensor.par_dim
+        index: list[Affine] = []
+        shape: list[int] = [use.access.shape[0]]
+        dropped: set[LoopVar] = set()
+        for d, expression in enumerate(use.access.affine):
+            if d < par:
+                index.append(expression)
+            elif d == par:
+                index.append(Affine.of(0))
+            else:
+                dropped.update(expression.loops())
+                index.append(Affine.of(len(shape)))
+                shape.append(self.tensor.shape[d])
+        still = {v for e in index for v in e.loops()}
+        inner = {n.var for n in self.life.inner_loops(use)}
+        return Access(self.tensor, tuple(index), tuple(shape)), kept_over | frozenset((dropped - still) & inner)
+
+    def _insert_in_place_reload(self, use: Use, loops: tuple[LoopVar, ...], share: float) -> None:
+        area = Access(self.area, use.access.index, use.access.shape)
+        reload = Op(
+            Kind.DMA, Engine.DMA, "reload", use.op.line, (use.access,), (area,), elements=use.access.free_size,
+            transfer=_spill_shape(Role.RELOAD, use.access), share=share, after_first=loops, source="reload",
+            home=use.op.home,
+        )  # fmt: skip
+        body = use.loops[-1].body if use.loops else self.program.body
+        body.insert(body.index(use.op), reload)
+
+
+def _same_slices(a: Use, b: Use) -> bool:
+    """Whether two readers go through the same tiles in the same order, up to the names of their own inner loops."""
+    if a.access.shape != b.access.shape or len(a.loops) != len(b.loops):
+        return False
+    shared = sum(1 for x, y in zip(a.loops, b.loops, strict=True) if x is y)
+    if shared < len(a.loops) - 1:
+        return False
+    names: dict[LoopVar | int, Affine | int] = {}
+    for x, y in zip(a.loops, b.loops, strict=True):
+        if x.trips != y.trips:
+            return False
+        names[y.var] = Affine.of(x.var)
+    return b.access.substitute(names).index == a.access.index
+
+
+def _spill_shape(role: Role, tile: Access) -> Transfer:
+    """Spills move a tile in runs of its free size."""
+    return Transfer(
+        role, tile.shape[0], 1, tile.free_size * tile.dtype.itemsize, hbm_read=role is Role.RELOAD,
+        hbm_write=role is Role.SAVE, scratch=True,
+    )  # fmt: skip
