@@ -380,6 +380,14 @@ class _Inspection:
                 "use the public names of NKI, and f-strings to format text",
             )
             return
+        if not isinstance(node.ctx, ast.Load):
+            yield Rejection(
+                Rule.state,
+                node.lineno,
+                f"an assignment to the attribute {name}",
+                "keep values in variables of the kernel",
+            )
+            return
         path = self._path(node)
         if path is None or id(node) in self._bases:
             # The longest path is judged; its beginnings are parts of it.

@@ -10,6 +10,7 @@ import numpy as np
 from .. import gate, neuroncore
 from ..neuroncore import dtypes, ir
 from ..neuroncore.errors import KernelHostError, NKIError, RuntimeAccessError
+from ..neuroncore.estimate import estimate
 from ..profile import BackendName, Bounds, Profile, profile_from_counters
 from ..worker import Fault
 from . import ArrayType, Narrowing
@@ -111,17 +112,17 @@ class SimulatorBackend:
     def profile(self, compiled: SimulatedKernel) -> tuple[Profile, Bounds | None]:
         """Estimates latency and counters. See `Backend.profile`."""
         try:
-            estimate = neuroncore.estimate(compiled.ir, target=compiled.ir.target)
+            found = estimate(compiled.ir, target=compiled.ir.target)
         except NKIError as error:
             raise _compile_fault(error) from error
         profile = profile_from_counters(
-            estimate.counters,
+            found.counters,
             backend=self.name,
             target=compiled.ir.target,
-            latency_ms=estimate.latency_ms,
-            band_ms=estimate.band_ms,
+            latency_ms=found.latency_ms,
+            band_ms=found.band_ms,
         )
-        bounds = Bounds.model_validate({**estimate.bounds, "engine_busy_ms": dict(estimate.engine_busy_ms)})
+        bounds = Bounds.model_validate({**found.bounds, "engine_busy_ms": dict(found.engine_busy_ms)})
         return profile, bounds
 
 
