@@ -184,7 +184,7 @@ def _retarget(session: Session, dst: Access, value: Tile) -> bool:
     """Make the instruction that just produced `value` write into `dst` instead, if nothing forbids it."""
     instr = session.last_instr()
     tensor = value.access.tensor
-    if instr is None or len(instr.dsts) != 1 or instr.dst.tensor is not tensor or tensor.declared:
+    if instr is None or instr.dst.tensor is not tensor or tensor.declared:
         return False
     if value.access != tensor.whole() or instr.dst != tensor.whole() or instr.attrs.get("accumulate"):
         return False
@@ -198,7 +198,7 @@ def _retarget(session: Session, dst: Access, value: Tile) -> bool:
         if aligned is None:
             return False
         dst = aligned
-    instr.dsts = (dst,)
+    instr.dsts = (dst, *instr.dsts[1:])
     check_bounds(dst, instr.mask)
     session.written.add(dst.tensor.storage)
     session.moved[tensor] = site

@@ -358,8 +358,9 @@ class Condition:
                         line=current().line(),
                     )
                 loops += part.affine.loops()
-        kinds = {current().kind_of(v) for v in loops}
-        if LoopKind.AFFINE in kinds or LoopKind.SPMD in kinds:
+        session = current()
+        fixed = {LoopKind.SPMD} if session.unrolls_freely else {LoopKind.SPMD, LoopKind.AFFINE}
+        if any(session.kind_of(v) in fixed for v in loops):
             names = ", ".join(sorted({v.name for v in loops}))
             raise NKIError(
                 "err_dynamic_control_flow_not_supported",

@@ -527,11 +527,17 @@ def scalar_tensor_tensor(
     )
 
 
-def reduction_axes(axis: Any, ndim: int, op: str) -> tuple[int, ...]:
-    """The trailing free axes that a reduction names.
+def reduction_axes(axis: Any, ndim: int, op: str, *, trailing: bool = False) -> tuple[int, ...]:
+    """The free axes that a reduction names.
+
+    Args:
+        axis: one axis or several.
+        ndim: axes of the tile.
+        op: for the message.
+        trailing: whether they must be contiguous and end at the last, as `nisa.tensor_reduce` of Beta 1 wants.
 
     Raises:
-        NKIError: if they are not contiguous and ending at the last, or include the partition axis.
+        NKIError: if they are not allowed, or include the partition axis.
     """
     values = axis if isinstance(axis, tuple | list) else (axis,)
     axes = tuple(sorted(int(a) % ndim for a in values))
@@ -542,7 +548,7 @@ def reduction_axes(axis: Any, ndim: int, op: str) -> tuple[int, ...]:
             line=current().line(),
             remedy="transpose first, multiply by a vector of ones with nc_matmul, or use nisa.tensor_partition_reduce",
         )
-    if axes != tuple(range(ndim - len(axes), ndim)):
+    if trailing and axes != tuple(range(ndim - len(axes), ndim)):
         raise NKIError(
             "unsupported_axis",
             f"'{op}' reduces axes {list(axes)} of a {ndim}-axis tile; they must be the trailing ones",
@@ -573,7 +579,8 @@ def tensor_reduce(
     """Reduce the trailing free axes with an associative operation; negate=True negates the result."""
     access = _tile(data, "data", "tensor_reduce")
     name = reduce_op(op, "tensor_reduce")
-    axes = reduction_axes(axis, len(access.shape), "tensor_reduce")
+    trailing = current().dialect == "neuronxcc.nki"
+    axes = reduction_axes(axis, len(access.shape), "tensor_reduce", trailing=trailing)
     return result(
         "nisa.tensor_reduce",
         shape=reduced_shape(access.shape, axes, keepdims),

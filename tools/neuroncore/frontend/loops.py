@@ -72,13 +72,14 @@ def static_range(*args: Any, **_: Any) -> NkiRange:
     return _range(None, args)
 
 
-def enter(iterable: Any, name: str, carried: Sequence[str]) -> Any:
+def enter(iterable: Any, name: str, carried: Sequence[str], collects: bool = False) -> Any:
     """The iterable of a kernel's ``for`` statement, as the tracer wants to run it.
 
     Args:
         iterable: what the source iterates over.
         name: the loop variable's name.
         carried: variables that one iteration hands to the next, by the source's syntax.
+        collects: whether the body collects tiles in a Python list, which needs every iteration to be run.
     """
     if isinstance(iterable, range):
         iterable = NkiRange(LoopKind.RANGE, iterable)
@@ -87,7 +88,7 @@ def enter(iterable: Any, name: str, carried: Sequence[str]) -> Any:
     frame = sys._getframe(1)
     site: Site = (frame.f_code, frame.f_lasti)
     values = iterable.values
-    if iterable.kind is None or len(values) <= 1 or site in current().assumptions.unrolled:
+    if iterable.kind is None or len(values) <= 1 or collects or site in current().assumptions.unrolled:
         return _ticking(values)
     return _symbolic(iterable.kind, values, name, tuple(carried), frame, site)
 
@@ -125,7 +126,7 @@ def _symbolic(
 
 def _carried_variable(kind: LoopKind, variable: str, value: Any, loop: str, site: Site, line: int) -> None:
     session = current()
-    if isinstance(value, Tile) and kind is not LoopKind.RANGE:
+    if isinstance(value, Tile) and kind is not LoopKind.RANGE and not session.unrolls_freely:
         raise NKIError(
             "err_local_variable_used_out_of_scope",
             f"`{variable}` is rebound in the loop over {loop} and read in its next iteration; a loop body is traced once, "

@@ -55,9 +55,9 @@ def _beta1() -> dict[str, types.ModuleType]:
 
 
 def _later() -> dict[str, types.ModuleType]:
-    from . import dialect_nki
+    from .dialect_nki import modules
 
-    return dialect_nki.modules()
+    return modules()
 
 
 class MutableMarker:

@@ -89,8 +89,10 @@ class Session:
         assumptions: Assumptions,
         limits: Limits,
         deadline: float,
+        dialect: str,
     ) -> None:
         """`deadline` is in `time.monotonic` seconds."""
+        self.dialect = dialect
         self.machine = machine
         self.source_map = source_map
         self.assumptions = assumptions
@@ -109,6 +111,7 @@ class Session:
         self.moved: dict[Tensor, Site] = {}
         self.written: set[Tensor] = set()
         self.left_early: set[Site] = set()
+        self.groups: dict[Tensor, Instr] = {}
 
     # -- the kernel's frame -------------------------------------------------------------------------------------------
     def frame(self) -> FrameType | None:
@@ -209,6 +212,11 @@ class Session:
         node = block[-1] if block else None
         return node if isinstance(node, Instr) else None
 
+    @property
+    def unrolls_freely(self) -> bool:
+        """Whether every loop may be unrolled: the later dialect specializes kernels by running their Python."""
+        return self.dialect == "nki"
+
     def in_scope(self, tensor: Tensor) -> bool:
         """Whether a tensor's creating loop is still open."""
         return tensor.scope is None or tensor.scope in self.loops
@@ -223,7 +231,7 @@ class Session:
         tensor = access.tensor
         if not self.in_scope(tensor):
             assert tensor.scope is not None
-            if tensor.scope.kind is LoopKind.RANGE:
+            if tensor.scope.kind is LoopKind.RANGE or self.unrolls_freely:
                 raise NeedsInteger(
                     [tensor.scope.var], f"`{tensor.name}` is used after the loop that creates it"
                 )
@@ -235,7 +243,7 @@ class Session:
             )
         for var in access.loops():
             if all(loop.var is not var for loop in self.loops):
-                if self.kinds[var] is LoopKind.RANGE:
+                if self.kinds[var] is LoopKind.RANGE or self.unrolls_freely:
                     raise NeedsInteger([var], "a loop index is used after its loop")
                 raise NKIError(
                     "err_local_variable_used_out_of_scope",

@@ -70,6 +70,7 @@ class LoopHooks(ast.NodeTransformer):
                 node.iter,
                 ast.Constant(target),
                 ast.Tuple([ast.Constant(name) for name in sorted(carried)], ast.Load()),
+                ast.Constant(collects(node)),
             ],
             keywords=[],
         )
@@ -78,6 +79,20 @@ class LoopHooks(ast.NodeTransformer):
             ast.copy_location(child, node.iter)
         node.iter = hook
         return node
+
+
+def collects(loop: ast.For) -> bool:
+    """Whether a loop's body itself (not a loop inside it) appends to a Python list."""
+    pending: list[ast.AST] = list(loop.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.For):
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("append", "extend", "insert"):
+                return True
+        pending.extend(ast.iter_child_nodes(node))
+    return False
 
 
 def carried_names(loop: ast.For) -> frozenset[str]:

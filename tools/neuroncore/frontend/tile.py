@@ -6,6 +6,7 @@ instructions. HBM tensors, on-chip tensors and their slices are all `Tile`s, as 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -111,6 +112,15 @@ class Tile:
         """Refused, as `__index__`."""
         self.__index__()
         return 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        """The view methods that only the later dialect's tensors have."""
+        if not name.startswith("_") and current().dialect == "nki":
+            from .dialect_nki.views import METHODS
+
+            if name in METHODS:
+                return functools.partial(METHODS[name], self)
+        raise AttributeError(f"a tensor has no attribute `{name}`")
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> Tile:

@@ -23,6 +23,7 @@ from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitErr
 from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
 from . import emit, loops
 from .arch import Architecture, architecture
+from .dialect_nki.accumulation import settle
 from .index import IndexExpr
 from .modules import neuron_modules
 from .session import Assumptions, Limits, NeedsInteger, Retrace, Session, activate, out_of_time
@@ -287,7 +288,7 @@ class _Tracing:
         # Every attempt runs the same code objects, so that sites found in one hold in the next.
         function = None
         for _ in range(1000):
-            session = Session(self.machine, self.source_map, assumptions, self.limits, deadline)
+            session = Session(self.machine, self.source_map, assumptions, self.limits, deadline, self.dialect)
             with _active(session, self.modules):
                 if function is None:
                     function = self._load(session)
@@ -363,6 +364,7 @@ class _Tracing:
         for loop in reversed(opened):
             session.close_loop(loop)
         outputs = self._outputs(session, returned, params)
+        settle(session)
         emit.check_output_dependencies(session.top)
         return Kernel(
             name=function.__name__,
@@ -471,7 +473,11 @@ class _Tracing:
 
     def _unroll_everything(self, session: Session) -> bool:
         """The kernel's Python failed with symbolic loops about; give it integers before blaming it."""
-        sites = {s for v, s in session.sites.items() if s is not None and session.kinds[v] is LoopKind.RANGE}
+        sites = {
+            s
+            for v, s in session.sites.items()
+            if s is not None and (session.kinds[v] is LoopKind.RANGE or session.unrolls_freely)
+        }
         fresh = sites - session.assumptions.unrolled
         session.assumptions.unrolled |= fresh
         return bool(fresh)

@@ -1,0 +1,605 @@
+"""`nki.isa`: destination-passing instructions. Each is the Beta 1 instruction of the same name, written into ``dst``."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ...errors import NKIError
+from ...ir import Access, Affine, Buffer
+from .. import emit
+from .. import isa as beta1
+from ..emit import HBM_BUFFERS, ON_CHIP, destination, emit_into
+from ..isa import dge_mode, engine, nc_version, oob_mode, reduce_cmd
+from ..registry import api
+from ..session import current
+from ..tile import Tile, operand
+from .accumulation import accumulates
+
+
+class matmul_perf_mode(enum.Enum):  # noqa: N801 - NKI's name
+    """TensorE's FP8 modes."""
+
+    none = 0
+    double_row = 1
+    double_column = 2
+    double_pixel = 3
+
+
+class dma_engine(enum.Enum):  # noqa: N801 - NKI's name
+    """Who moves data between cores."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+def into(dst: Any, value: Tile, op: str, *, buffers: tuple[Buffer, ...] = ON_CHIP) -> None:
+    """Write the result just computed into `dst`.
+
+    Raises:
+        NKIError: if `dst` is no tile, in the wrong memory, or of another size.
+    """
+    line = current().line()
+    if not isinstance(dst, Tile):
+        raise NKIError(
+            "invalid_operand", f"dst of '{op}' must be a tensor, got {type(dst).__name__}", line=line
+        )
+    target = destination(dst, name="dst", op=op, buffers=buffers)
+    made = value.access
+    if target.shape[0] != made.shape[0] or target.free_size != made.free_size:
+        raise NKIError(
+            "shape_mismatch",
+            f"dst of '{op}' has shape {list(target.shape)}, the result has {list(made.shape)}",
+            line=line,
+        )
+    if target.shape != made.shape:
+        target = _regrouped(target, made.shape) or target
+    emit.assign(target, value)
+
+
+def _regrouped(target: Access, shape: tuple[int, ...]) -> Access | None:
+    from ..tile import reshape_access
+
+    try:
+        return reshape_access(target, shape)
+    except NKIError:
+        return None
+
+
+def _no_beta1(op: str, extra: dict[str, Any]) -> None:
+    if not extra:
+        return
+    name = next(iter(extra))
+    advice = {
+        "mask": "slice dst and the operands instead",
+        "dtype": "the element type of dst decides the cast",
+    }.get(name, "see the signature")
+    raise NKIError(
+        "unexpected_argument",
+        f"'{op}' has no argument `{name}` in this dialect",
+        line=current().line(),
+        remedy=advice,
+    )
+
+
+def _register(name: str, engine_name: str, cost: str = "") -> Any:
+    return api(f"nisa.{name}", engine=engine_name, cost=cost, dialect="nki")
+
+
+def _passing(name: str, engine_name: str, doc: str, *, buffers: tuple[Buffer, ...] = ON_CHIP) -> Any:
+    """An instruction whose arguments after ``dst`` are exactly Beta 1's, without ``dtype`` and ``mask``."""
+    original = getattr(beta1, name)
+
+    def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        op = function.__name__
+        _no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
+        kwargs.pop("mask", None)
+        kwargs.pop("dtype", None)
+        into(dst, original(*args, **kwargs), op, buffers=buffers)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return _register(name, engine_name)(function)
+
+
+activation_reduce = _passing(
+    "activation_reduce", "scalar", "dst = op(data*scale+bias); its free-axis sum into reduce_res."
+)
+bn_stats = _passing(
+    "bn_stats", "vector", "Per partition (count, mean, variance*count) of even and odd elements: 6 values."
+)
+bn_aggr = _passing("bn_aggr", "vector", "Combine bn_stats triples into (mean, variance).")
+dropout = _passing("dropout", "vector", "Each element becomes zero with probability prob.")
+reciprocal = _passing("reciprocal", "vector", "dst = 1 / data.")
+scan_doc = "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial."
+tensor_tensor_scan = _passing("tensor_tensor_scan", "vector", scan_doc)
+tensor_partition_reduce = _passing("tensor_partition_reduce", "gpsimd", "Reduce over the partition axis.")
+local_gather = _passing(
+    "local_gather", "gpsimd", "Per 16-partition core, gather by the core's indices.", buffers=(Buffer.SBUF,)
+)
+
+
+def _positional(name: str, engine_name: str, order: tuple[str, ...], doc: str) -> Any:
+    """An instruction that Beta 1 has with keyword-only arguments."""
+    original = getattr(beta1, name)
+
+    def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        op = function.__name__
+        _no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
+        kwargs.pop("mask", None)
+        kwargs.pop("dtype", None)
+        if len(args) > len(order):
+            raise NKIError(
+                "wrong_arguments", f"'{op}' takes {len(order) + 1} arguments", line=current().line()
+            )
+        into(dst, original(**dict(zip(order, args, strict=False)), **kwargs), op)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return _register(name, engine_name)(function)
+
+
+max8 = _positional("max8", "vector", ("src",), "The eight largest values of each partition, descending.")
+sequence_bounds = _positional(
+    "sequence_bounds", "gpsimd", ("segment_ids",), "[start, end) of each element's segment."
+)
+nc_find_index8 = _positional(
+    "nc_find_index8", "vector", ("data", "vals"), "Index of the first occurrence of eight values."
+)
+nc_match_replace8 = _positional(
+    "nc_match_replace8",
+    "vector",
+    ("data", "vals", "imm", "dst_idx"),
+    "Replace first occurrences of eight values by imm.",
+)
+stt_doc = "(data op0 operand0) op1 operand1, operand0 a number or [P, 1] tile, operand1 a full tile."
+scalar_tensor_tensor = _positional(
+    "scalar_tensor_tensor",
+    "vector",
+    ("data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"),
+    stt_doc,
+)
+
+
+@_register("tensor_scalar_reduce", "vector")
+def tensor_scalar_reduce(
+    dst: Any,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: Any = None,
+    reverse0: bool = False,
+    reduce_cmd: Any = None,
+    reduce_init: Any = None,
+    reduce_res_negate: bool = False,
+    name: str | None = None,
+) -> None:
+    """Dst = data op0 operand0, and its reduction over the free axes into reduce_res."""
+    value = beta1.tensor_scalar_reduce(
+        data=data, op0=op0, operand0=operand0, reduce_op=reduce_op, reduce_res=reduce_res, reverse0=reverse0
+    )
+    into(dst, value, "tensor_scalar_reduce")
+
+
+@_register("activation", "scalar", "max(MIN_II, N)")
+def activation(
+    dst: Any,
+    op: Any,
+    data: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    reduce_op: Any = None,
+    reduce_res: Any = None,
+    reduce_cmd: Any = reduce_cmd.idle,
+    name: str | None = None,
+    **beta1_only: Any,
+) -> None:
+    """Dst = op(data * scale + bias); bias a number or [P, 1] tile; optional free-axis sum into reduce_res."""
+    _no_beta1("activation", beta1_only)
+    if isinstance(bias, int | float):
+        partitions = data.shape[0] if isinstance(data, Tile) else 128
+        bias = None if bias == 0 else beta1.memset((partitions, 1), float(bias), "float32")
+    value = beta1.activation(
+        op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res, reduce_cmd=reduce_cmd
+    )
+    into(dst, value, "activation")
+
+
+@_register("tensor_tensor", "vector or gpsimd", "max(MIN_II, 2N)")
+def tensor_tensor(
+    dst: Any,
+    data1: Any,
+    data2: Any,
+    op: Any,
+    engine: Any = engine.unknown,
+    name: str | None = None,
+    **beta1_only: Any,
+) -> None:
+    """Dst = data1 op data2, element by element; not both in PSUM."""
+    _no_beta1("tensor_tensor", beta1_only)
+    into(dst, beta1.tensor_tensor(data1, data2, op, engine=engine), "tensor_tensor")
+
+
+@_register("tensor_scalar", "vector, scalar or gpsimd", "max(MIN_II, N)")
+def tensor_scalar(
+    dst: Any,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reverse0: bool = False,
+    op1: Any = None,
+    operand1: Any = None,
+    reverse1: bool = False,
+    engine: Any = engine.unknown,
+    name: str | None = None,
+    **beta1_only: Any,
+) -> None:
+    """Dst = (data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
+    _no_beta1("tensor_scalar", beta1_only)
+    into(
+        dst,
+        beta1.tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, engine=engine),
+        "tensor_scalar",
+    )
+
+
+@_register("tensor_reduce", "vector", "N")
+def tensor_reduce(
+    dst: Any,
+    op: Any,
+    data: Any,
+    axis: Any,
+    negate: bool = False,
+    keepdims: bool = False,
+    name: str | None = None,
+    **beta1_only: Any,
+) -> None:
+    """Dst = data reduced over trailing free axes."""
+    _no_beta1("tensor_reduce", beta1_only)
+    into(dst, beta1.tensor_reduce(op, data, axis, negate=negate, keepdims=keepdims), "tensor_reduce")
+
+
+@_register("tensor_copy", "vector, scalar or gpsimd", "max(MIN_II, N)")
+def tensor_copy(
+    dst: Any, src: Any, engine: Any = engine.unknown, name: str | None = None, dtype: Any = None
+) -> None:
+    """Dst = src, cast to dst's element type; the way out of PSUM."""
+    into(dst, beta1.tensor_copy(src, engine=engine), "tensor_copy")
+
+
+@_register("tensor_copy_predicated", "vector", "max(MIN_II, 2N)")
+def tensor_copy_predicated(
+    dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: str | None = None
+) -> None:
+    """dst[...] = src where predicate is non-zero."""
+    beta1.tensor_copy_predicated(src=src, dst=dst, predicate=predicate, reverse_pred=reverse_pred)
+
+
+@_register("memset", "vector or gpsimd", "max(MIN_II, N)")
+def memset(dst: Any, value: Any, engine: Any = engine.unknown, name: str | None = None) -> None:
+    """Fill dst with a constant."""
+    if not isinstance(dst, Tile):
+        raise NKIError("invalid_operand", "dst of 'memset' must be a tensor", line=current().line())
+    target = destination(dst, name="dst", op="memset", buffers=ON_CHIP)
+    number = emit.scalar_operand(value, "value", "memset")
+    where = beta1._engine(engine, "memset", ("vector", "gpsimd"))
+    emit_into("nisa.memset", (target,), {}, {"value": number, "engine": where})
+
+
+@_register("nc_matmul", "tensor", "max(min(64, S_free), M_free), x4 for fp32")
+def nc_matmul(
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    perf_mode: Any = matmul_perf_mode.none,
+    name: str | None = None,
+    **beta1_only: Any,
+) -> None:
+    """Dst (PSUM) = stationary.T @ moving, [K, M] x [K, N] -> [M, N]; K, M <= 128, N <= 512.
+
+    The first matmul into a PSUM tile overwrites it, later ones accumulate; accumulate=True/False says it explicitly.
+    """
+    _no_beta1("nc_matmul", beta1_only)
+    if getattr(perf_mode, "name", "none") != "none":
+        raise NKIError(
+            "unsupported_api",
+            f"perf_mode {getattr(perf_mode, 'name', perf_mode)} is not simulated",
+            line=current().line(),
+        )
+    value = beta1.nc_matmul(
+        stationary,
+        moving,
+        is_stationary_onezero=is_stationary_onezero,
+        is_moving_onezero=is_moving_onezero,
+        is_transpose=is_transpose,
+    )
+    if not isinstance(dst, Tile):
+        raise NKIError("invalid_operand", "dst of 'nc_matmul' must be a tensor", line=current().line())
+    target = destination(dst, name="dst", op="nc_matmul", buffers=(Buffer.PSUM,))
+    session = current()
+    adds = not is_transpose and accumulates(session, target, None if accumulate is None else bool(accumulate))
+    if adds:
+        if target.shape != value.shape:
+            target = _regrouped(target, value.shape) or target
+        emit.update("add", Tile(target), value)
+    else:
+        into(dst, value, "nc_matmul", buffers=(Buffer.PSUM,))
+
+
+@_register("nc_transpose", "tensor or vector", "vector max(MIN_II, N); tensor max(P, min(64, F))")
+def nc_transpose(dst: Any, data: Any, engine: Any = engine.unknown, name: str | None = None) -> None:
+    """Dst = data transposed; into PSUM on TensorE (up to 128x128), up to 32x32 on VectorE."""
+    chosen = engine
+    if (
+        getattr(engine, "name", "unknown") == "unknown"
+        and isinstance(dst, Tile)
+        and dst.buffer is Buffer.SBUF
+    ):
+        chosen = beta1.engine.vector
+    into(dst, beta1.nc_transpose(data, engine=chosen), "nc_transpose")
+
+
+def _affine_of(pattern: Any, offset: Any, channel_multiplier: Any, shape: tuple[int, ...], op: str) -> Affine:
+    counts = tuple(int(n) for _, n in pattern)
+    free = tuple(shape[1:])
+    line = current().line()
+    trimmed = tuple(n for n in counts if n != 1)
+    if tuple(n for n in free if n != 1) != trimmed:
+        raise NKIError(
+            "shape_mismatch",
+            f"the pattern of '{op}' has counts {list(counts)}, the tile {list(free)}",
+            line=line,
+        )
+    axes = [k + 1 for k, n in enumerate(free) if n != 1]
+    expr = getattr(offset, "affine", None)
+    expr = expr if isinstance(expr, Affine) else Affine(int(offset))
+    if shape[0] > 1 and int(channel_multiplier):
+        expr = expr + Affine.of(0, int(channel_multiplier))
+    for (step, _), axis in zip([p for p in pattern if int(p[1]) != 1], axes, strict=True):
+        if int(step):
+            expr = expr + Affine.of(axis, int(step))
+    return expr
+
+
+@_register("iota", "gpsimd", "150 + N")
+def iota(
+    dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: str | None = None
+) -> None:
+    """dst[p, w, z, y, x] = offset + p*channel_multiplier + w*step_w + ...; pattern is [[step, count], ...]."""
+    target = destination(dst, name="dst", op="iota", buffers=(Buffer.SBUF,))
+    emit_into(
+        "nisa.iota",
+        (target,),
+        {},
+        {"expr": _affine_of(pattern, offset, channel_multiplier, target.shape, "iota")},
+    )
+
+
+@_register("affine_select", "gpsimd", "150 + N")
+def affine_select(
+    dst: Any,
+    pattern: Any,
+    channel_multiplier: int,
+    on_true_tile: Any,
+    on_false_value: Any,
+    cmp_op: Any = "equal",
+    offset: Any = 0,
+    name: str | None = None,
+) -> None:
+    """Dst = on_true_tile where cmp_op(offset + p*channel_multiplier + pattern, 0) holds, else on_false_value."""
+    from ..opnames import op_name
+
+    target = destination(dst, name="dst", op="affine_select", buffers=(Buffer.SBUF,))
+    source = beta1._tile(on_true_tile, "on_true_tile", "affine_select")
+    if source.shape != target.shape:
+        source = _regrouped(source, target.shape) or source
+    value = _affine_of(pattern, offset, channel_multiplier, target.shape, "affine_select")
+    comparisons = ("equal", "greater_equal", "greater", "less_equal", "less")
+    chosen = op_name(cmp_op, comparisons, "affine_select")
+    parts = {
+        "equal": (value, -value),
+        "greater_equal": (value,),
+        "greater": (value - 1,),
+        "less_equal": (-value,),
+        "less": (-value - 1,),
+    }[chosen]
+    emit_into(
+        "nisa.affine_select",
+        (target,),
+        {"on_true_tile": source},
+        {"pred": parts, "on_false_value": beta1._number(on_false_value, "on_false_value", "affine_select")},
+    )
+
+
+@_register("nc_stream_shuffle", "vector", "max(MIN_II, N)")
+def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = None) -> None:
+    """Within each quadrant of 32 partitions, output i takes input shuffle_mask[i] (255 keeps)."""
+    beta1.nc_stream_shuffle(src, dst, shuffle_mask)
+
+
+@_register("nc_n_gather", "gpsimd")
+def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> None:
+    """Per partition, elements of data's flattened free axes at the given indices."""
+    from ..language import gather_flattened
+
+    into(dst, gather_flattened(data, indices), "nc_n_gather", buffers=(Buffer.SBUF,))
+
+
+@_register("select_reduce", "vector")
+def select_reduce(
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: Any = reduce_cmd.idle,
+    reduce_op: Any = None,
+    reverse_pred: bool = False,
+    name: str | None = None,
+) -> None:
+    """Dst = on_true where predicate, else on_false; optional max-reduction."""
+    beta1.select_reduce(
+        dst=dst,
+        predicate=predicate,
+        on_true=on_true,
+        on_false=on_false,
+        reduce_res=reduce_res,
+        reduce_cmd=reduce_cmd,
+        reduce_op=reduce_op,
+        reverse_pred=reverse_pred,
+    )
+
+
+@_register("range_select", "vector (trn2 and later)", "max(MIN_II, N)")
+def range_select(
+    dst: Any,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: Any = reduce_cmd.reset_reduce,
+    reduce_res: Any = None,
+    reduce_op: Any = None,
+    range_start: Any = 0,
+    on_false_value: Any = -3.4028235e38,
+    name: str | None = None,
+) -> None:
+    """Keep element i where both comparisons of range_start+i with the bounds hold."""
+    value = beta1.range_select(
+        on_true_tile=on_true_tile,
+        comp_op0=comp_op0,
+        comp_op1=comp_op1,
+        bound0=bound0,
+        bound1=bound1,
+        reduce_cmd=reduce_cmd,
+        reduce_res=reduce_res,
+        range_start=range_start,
+        on_false_value=on_false_value,
+    )
+    into(dst, value, "range_select")
+
+
+@_register("dma_copy", "dma")
+def dma_copy(
+    dst: Any,
+    src: Any,
+    priority: Any = None,
+    oob_mode: Any = oob_mode.error,
+    dge_mode: Any = None,
+    engine: Any = None,
+    name: str | None = None,
+    dst_rmw_op: Any = None,
+    **beta1_only: Any,
+) -> None:
+    """Move between HBM and SBUF in any direction, casting to dst's element type."""
+    _no_beta1("dma_copy", beta1_only)
+    if isinstance(dst, Tile) and isinstance(src, Tile) and dst_rmw_op is None:
+        plain = getattr(oob_mode, "name", "error") == "error"
+        if plain and src.buffer in HBM_BUFFERS and dst.buffer is Buffer.SBUF:
+            _load(dst, src)
+            return
+        if plain and src.buffer is Buffer.SBUF and dst.buffer in HBM_BUFFERS:
+            emit.store(dst, src)
+            return
+    beta1.copy_over_dma(dst, src, None, dst_rmw_op, oob_mode)
+
+
+def _load(dst: Tile, src: Tile) -> None:
+    target = destination(dst, name="dst", op="dma_copy", buffers=(Buffer.SBUF,))
+    source = operand(src, name="src", op="dma_copy", buffers=HBM_BUFFERS)
+    if source.shape != target.shape:
+        source = emit._fit(source, target.shape, target.tensor.name)
+    emit_into("nl.load", (target,), {"src": source})
+
+
+@_register("dma_transpose", "dma (slow on trn1)")
+def dma_transpose(
+    dst: Any,
+    src: Any,
+    axes: Any = None,
+    priority: Any = None,
+    dge_mode: Any = None,
+    oob_mode: Any = oob_mode.error,
+    name: str | None = None,
+) -> None:
+    """Dst = src with its axes permuted, while moving."""
+    into(dst, beta1.dma_transpose(src, axes=axes), "dma_transpose", buffers=(Buffer.SBUF,))
+
+
+@_register("dma_compute", "dma")
+def dma_compute(
+    dst: Any,
+    srcs: Any,
+    reduce_op: Any,
+    scales: Any = None,
+    unique_indices: bool = True,
+    oob_mode: Any = oob_mode.error,
+    name: str | None = None,
+) -> None:
+    """Dst += src inside the DMA engines: one of two sources must be dst itself."""
+    others = [
+        s for s in srcs if not (isinstance(s, Tile) and isinstance(dst, Tile) and s.access == dst.access)
+    ]
+    if len(srcs) != 2 or len(others) != 1:
+        raise NKIError(
+            "unsupported_api",
+            "dma_compute is simulated for two sources of which one is dst",
+            line=current().line(),
+            remedy="use nisa.tensor_tensor on tiles in SBUF",
+        )
+    beta1.copy_over_dma(dst, others[0], None, reduce_op, oob_mode)
+
+
+@_register("get_nc_version", "host")
+def get_nc_version() -> nc_version:
+    """The target's NeuronCore generation."""
+    return nc_version(current().machine.generation)
+
+
+_NOT_SIMULATED = (
+    "nc_matmul_mx quantize_mx activate2 exponential core_barrier sendrecv rng rand2 rand_set_state rand_get_state "
+    "set_rng_seed nonzero_with_count topk tensor_scalar_cumulative register_alloc register_load register_move register_store"
+).split()
+
+
+def _refusing(name: str) -> Any:
+    def function(*_: Any, **__: Any) -> None:
+        raise NKIError(
+            "unsupported_api",
+            f"nki.isa.{name} is not simulated (it needs NeuronCore-v4, several cores or run-time registers)",
+            line=current().line(),
+            remedy="express it with the other instructions",
+        )
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def contents() -> dict[str, Any]:
+    """The attributes of the module `nki.isa`."""
+    public = {
+        n: v
+        for n, v in globals().items()
+        if not n.startswith("_") and callable(v) and getattr(v, "__module__", "") == __name__
+    }
+    for hidden in ("into", "contents"):
+        public.pop(hidden, None)
+    enums = {
+        "engine": engine,
+        "nc_version": nc_version,
+        "reduce_cmd": reduce_cmd,
+        "dge_mode": dge_mode,
+        "oob_mode": oob_mode,
+        "matmul_perf_mode": matmul_perf_mode,
+        "dma_engine": dma_engine,
+    }
+    engines = {f"{e.name}_engine": e for e in engine}
+    return {**{n: _refusing(n) for n in _NOT_SIMULATED}, **public, **enums, **engines}
