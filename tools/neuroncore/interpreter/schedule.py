@@ -1,0 +1,420 @@
+"""In which order and in how large pieces statements run.
+
+Every loop is either *ordered* (iterations depend on each other and run one after the other) or *free*: its iterations may
+be taken together, each statement for all of them before the next statement. A free loop is taken whole if the temporaries
+of all its iterations together stay small enough to remain in cache, else in pieces, else one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from ..ir import Affine, LoopVar
+from .overlap import meet
+from .placement import Nest, Placement, Ref, Statement, Storage
+from .semantics import MATMULS, RANDOM, reads_destination
+
+ELEMENTWISE_BYTES = 3 << 19
+"""Working set of a piece without matmuls: what a core's second-level cache holds (1 to 2 MiB), temporaries reused."""
+
+MATMUL_BYTES = 24 << 20
+"""Working set of a piece with matmuls: large enough for the packing inside BLAS to pay off."""
+
+SCAN_BYTES = 32 << 20
+"""Working set of a piece with scans: their cost is per step, whatever the number of rows."""
+
+HOIST_BYTES = 64 << 20
+"""Most memory spent on keeping results that a loop's iterations have in common."""
+
+COMMUTATIVE = frozenset(["add", "multiply", "maximum", "minimum"])
+"""Reductions that may be taken in another order."""
+
+MAX_PAIRS = 20000
+"""Pairs of accesses compared for one loop before its iterations are taken in order."""
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+    """A statement taken for all iterations of some loops at once.
+
+    Attributes:
+        statement: what to do.
+        loops: the loops, outermost first.
+    """
+
+    statement: Statement
+    loops: tuple[LoopVar, ...]
+
+
+@dataclasses.dataclass(slots=True)
+class Pieces:
+    """A loop that runs piece by piece.
+
+    Attributes:
+        var: the loop.
+        size: iterations of a piece.
+        body: what runs in each piece.
+    """
+
+    var: LoopVar
+    size: int
+    body: list[Run | Pieces]
+
+    @property
+    def count(self) -> int:
+        """Number of pieces; the last one may be smaller."""
+        return -(-self.var.trips // self.size)
+
+
+@dataclasses.dataclass(slots=True)
+class Schedule:
+    """What runs when.
+
+    Attributes:
+        body: runs and loops over runs.
+        varies: for each temporary, those of its loops in which its contents differ.
+    """
+
+    body: list[Run | Pieces]
+    varies: dict[Storage, set[LoopVar]]
+
+
+def schedule(placement: Placement) -> Schedule:
+    """Decide order and piece sizes, after dropping what nobody reads."""
+    nodes = _without_dead(placement)
+    facts = _Facts(nodes)
+    body = _Scheduler(facts).emit(nodes, {})
+    return Schedule(body, facts.varies)
+
+
+def _without_dead(placement: Placement) -> list[Nest | Statement]:
+    """The body without statements whose results are never read."""
+    statements = list(_statements(placement.body))
+    live = {s for s in placement.outputs}
+    alive: set[int] = set()
+    changed = True
+    while changed:
+        changed = False
+        for s in reversed(statements):
+            if id(s) in alive or not any(d.storage in live for d in s.dsts):
+                continue
+            alive.add(id(s))
+            changed = True
+            live.update(ref.storage for ref, is_write in refs_of(s) if not is_write)
+    return _only(placement.body, alive)
+
+
+def _statements(nodes: list[Nest | Statement]) -> Iterator[Statement]:
+    for node in nodes:
+        if isinstance(node, Nest):
+            yield from _statements(node.body)
+        else:
+            yield node
+
+
+def refs_of(statement: Statement) -> Iterator[tuple[Ref, bool]]:
+    """Every access of a statement, index tiles included, and whether it is a write."""
+    keeps = _keeps_destination(statement)
+    for k, dst in enumerate(statement.dsts):
+        yield dst, True
+        if k in keeps:
+            yield dst, False
+        for index in dst.runtime:
+            yield index.tile, False
+    for value in statement.args.values():
+        if isinstance(value, Ref):
+            yield value, False
+            for index in value.runtime:
+                yield index.tile, False
+
+
+def _keeps_destination(statement: Statement) -> tuple[int, ...]:
+    if statement.mask or "combine" in statement.attrs:
+        return tuple(range(len(statement.dsts)))
+    return reads_destination(statement.op, statement.attrs)
+
+
+def _attr_loops(statement: Statement) -> set[LoopVar]:
+    found: set[LoopVar] = set()
+    for value in (statement.mask, *(v for k, v in statement.attrs.items() if k != "reset")):
+        for e in value if isinstance(value, tuple) else (value,):
+            if isinstance(e, Affine):
+                found.update(e.loops())
+    return found
+
+
+class _Facts:
+    """What the scheduler knows of the program.
+
+    Attributes:
+        path: loops around each statement.
+        needs: loops whose iterations a statement must be run for.
+        varies: see `Schedule`.
+        writers: statements that write each storage.
+        ordered: loops whose iterations depend on each other.
+    """
+
+    def __init__(self, nodes: list[Nest | Statement]) -> None:
+        self.path: dict[int, tuple[LoopVar, ...]] = {}
+        self.statements: list[Statement] = []
+        self.under: dict[LoopVar, list[Statement]] = {}
+        self.number: dict[int, int] = {}
+        self._collect(nodes, ())
+        self.writers: dict[Storage, set[int]] = {}
+        for s in self.statements:
+            for d in s.dsts:
+                self.writers.setdefault(d.storage, set()).add(id(s))
+        self.varies: dict[Storage, set[LoopVar]] = {}
+        self.needs: dict[int, set[LoopVar]] = {}
+        self._written_under = self._writes_by_loop()
+        self._find_variation()
+        self.ordered: set[LoopVar] = set()
+        self._find_order(nodes, ())
+
+    def _collect(self, nodes: list[Nest | Statement], path: tuple[LoopVar, ...]) -> None:
+        for node in nodes:
+            if isinstance(node, Nest):
+                self._collect(node.body, (*path, node.var))
+            else:
+                self.path[id(node)] = path
+                self.number[id(node)] = len(self.statements)
+                self.statements.append(node)
+                for v in path:
+                    self.under.setdefault(v, []).append(node)
+
+    def _writes_by_loop(self) -> dict[LoopVar, set[Storage]]:
+        written: dict[LoopVar, set[Storage]] = {}
+        for v, statements in self.under.items():
+            written[v] = {d.storage for s in statements for d in s.dsts if v not in d.storage.loops}
+        return written
+
+    def _find_variation(self) -> None:
+        fixed: dict[int, set[LoopVar]] = {}
+        for s in self.statements:
+            path = self.path[id(s)]
+            own = _attr_loops(s)
+            for ref, is_write in refs_of(s):
+                own.update(ref.map.loops)
+                for index in ref.runtime:
+                    own.update(index.offset.loops)
+                if not is_write:
+                    own.update(v for v in path if ref.storage in self._written_under[v])
+            if s.op in RANDOM:
+                own.update(path)
+            if "combine" in s.attrs:
+                own.update(v for v in path if v not in s.dsts[0].storage.loops)
+            fixed[id(s)] = own.intersection(path)
+        changed = True
+        while changed:
+            changed = False
+            for s in self.statements:
+                path = self.path[id(s)]
+                needs = set(fixed[id(s)])
+                for ref, _ in refs_of(s):
+                    needs.update(v for v in self.varies.get(ref.storage, ()) if v in path)
+                self.needs[id(s)] = needs
+                for dst in s.dsts:
+                    known = self.varies.setdefault(dst.storage, set())
+                    new = needs.intersection(dst.storage.loops) - known
+                    if new:
+                        known.update(new)
+                        changed = True
+
+    # -- order -----------------------------------------------------------------------------------------------------------
+    def _find_order(self, nodes: list[Nest | Statement], outer: tuple[LoopVar, ...]) -> None:
+        for node in nodes:
+            if isinstance(node, Nest):
+                if self._is_ordered(node.var, outer):
+                    self.ordered.add(node.var)
+                self._find_order(node.body, (*outer, node.var))
+
+    def _is_ordered(self, v: LoopVar, outer: tuple[LoopVar, ...]) -> bool:
+        by_storage: dict[Storage, list[tuple[Statement, Ref, bool]]] = {}
+        for s in self.under[v]:
+            for ref, is_write in refs_of(s):
+                if v not in ref.storage.loops:
+                    by_storage.setdefault(ref.storage, []).append((s, ref, is_write))
+        for accesses in by_storage.values():
+            writes = [a for a in accesses if a[2]]
+            if not writes:
+                continue
+            if len(writes) * len(accesses) > MAX_PAIRS:
+                return True
+            if self._is_reduction(v, accesses):
+                continue
+            for write in writes:
+                for other in accesses:
+                    if self._conflict(v, outer, write, other):
+                        return True
+        return False
+
+    def _is_reduction(self, v: LoopVar, accesses: list[tuple[Statement, Ref, bool]]) -> bool:
+        """Whether the only use of a storage is one statement that accumulates every iteration into the same place."""
+        statement = accesses[0][0]
+        if any(s is not statement for s, _, _ in accesses) or statement.attrs.get("combine") not in COMMUTATIVE:
+            return False
+        dst = statement.dsts[0]
+        return len(statement.dsts) == 1 and not dst.runtime and v not in dst.map.loops
+
+    def _conflict(
+        self,
+        v: LoopVar,
+        outer: tuple[LoopVar, ...],
+        write: tuple[Statement, Ref, bool],
+        other: tuple[Statement, Ref, bool],
+    ) -> bool:
+        (a, ref_a, _), (b, ref_b, b_writes) = write, other
+        if ref_a is ref_b and a is b and v not in self.needs[id(a)]:
+            return False
+        if ref_a.runtime or ref_b.runtime:
+            return True
+        later = meet(ref_a.map, ref_b.map, outer, v, 1)
+        if a is b:
+            return later or meet(ref_a.map, ref_b.map, outer, v, -1)
+        if self.number[id(a)] > self.number[id(b)]:
+            if b_writes:
+                return False  # looked at from the other side
+            # b comes first; the harmless direction is b before a: b's iteration earlier.
+            return later or meet(ref_a.map, ref_b.map, outer, v, -1) and self._share_inner(a, b, v)
+        return meet(ref_a.map, ref_b.map, outer, v, -1) or later and self._share_inner(a, b, v)
+
+    def _share_inner(self, a: Statement, b: Statement, v: LoopVar) -> bool:
+        """Whether two statements are in a common loop inside `v`."""
+        pa, pb = self.path[id(a)], self.path[id(b)]
+        k = pa.index(v) + 1
+        return k < len(pa) and k < len(pb) and pa[k] is pb[k]
+
+
+class _Scheduler:
+    def __init__(self, facts: _Facts) -> None:
+        self.facts = facts
+        self.emitted: set[int] = set()
+
+    def emit(self, nodes: list[Nest | Statement], taken: dict[LoopVar, int]) -> list[Run | Pieces]:
+        """Schedule nodes inside loops of which `taken` iterations are in flight."""
+        out: list[Run | Pieces] = []
+        for node in nodes:
+            if isinstance(node, Statement):
+                if id(node) in self.emitted:
+                    continue
+                self.emitted.add(id(node))
+                needs = self.facts.needs[id(node)]
+                loops = tuple(v for v in self.facts.path[id(node)] if v in needs and taken.get(v, 1) > 1)
+                out.append(Run(node, loops))
+                continue
+            v = node.var
+            size = 1 if v in self.facts.ordered else self._piece(node, taken)
+            if size == v.trips:
+                out.extend(self.emit(node.body, {**taken, v: size}))
+                continue
+            out.extend(self._hoisted(node, taken))
+            body = self.emit(node.body, {**taken, v: size})
+            if body:
+                out.append(Pieces(v, size, body))
+        return out
+
+    # -- piece sizes -----------------------------------------------------------------------------------------------------
+    def _piece(self, nest: Nest, taken: dict[LoopVar, int]) -> int:
+        """How many iterations of a free loop are taken at once."""
+        trips = nest.var.trips
+        each = self._footprint(nest, taken)
+        budget = self._budget(nest)
+        if each * trips <= budget:
+            return trips
+        if each > budget:
+            return 1
+        most = max(budget // each, 1)
+        return -(-trips // -(-trips // most))
+
+    def _budget(self, nest: Nest) -> int:
+        ops = {s.op for s in self.facts.under[nest.var]}
+        if ops & MATMULS:
+            return MATMUL_BYTES
+        return SCAN_BYTES if "nisa.tensor_tensor_scan" in ops else ELEMENTWISE_BYTES
+
+    def _extent(self, v: LoopVar, nest: LoopVar, taken: dict[LoopVar, int]) -> int:
+        if v is nest:
+            return 1
+        if v in taken:
+            return taken[v]
+        return 1 if v in self.facts.ordered else v.trips
+
+    def _footprint(self, nest: Nest, taken: dict[LoopVar, int]) -> int:
+        """Bytes in flight during one iteration of a loop, inner loops taken whole."""
+        v = nest.var
+        first: dict[Storage, int] = {}
+        last: dict[Storage, int] = {}
+        shared: dict[Storage, tuple[int, int]] = {}
+        statements = self.facts.under[v]
+        for k, s in enumerate(statements):
+            for ref, is_write in refs_of(s):
+                storage = ref.storage
+                if v in storage.loops:
+                    first.setdefault(storage, k)
+                    last[storage] = k
+                elif v in ref.map.loops and (s.op not in MATMULS or is_write):
+                    count, size = shared.get(storage, (0, 0))
+                    shared[storage] = count + 1, max(size, self._touched(ref, s, v, taken))
+        events = [0] * (len(statements) + 1)
+        for storage, start in first.items():
+            size = storage.size * storage.dtype.itemsize
+            for w in storage.loops:
+                if w in self.facts.varies.get(storage, ()):
+                    size *= self._extent(w, v, taken)
+            events[start] += size
+            events[last[storage] + 1] -= size
+        peak = live = 0
+        for change in events:
+            live += change
+            peak = max(peak, live)
+        return peak + sum(size for count, size in shared.values() if count > 1)
+
+    def _touched(self, ref: Ref, s: Statement, nest: LoopVar, taken: dict[LoopVar, int]) -> int:
+        extents = [n for stride, n in ref.map.axes if stride]
+        path = self.facts.path[id(s)]
+        extents += [self._extent(w, nest, taken) for w in ref.map.loops if w in path]
+        return math.prod(extents) * ref.dtype.itemsize
+
+    # -- results that iterations share -----------------------------------------------------------------------------------
+    def _hoisted(self, nest: Nest, taken: dict[LoopVar, int]) -> list[Run | Pieces]:
+        """Run what is the same in every iteration of a loop before it."""
+        v = nest.var
+        varies, writers = self.facts.varies, self.facts.writers
+        chosen: dict[int, Statement] = {}
+        for s in self.facts.under[v]:
+            if id(s) in self.emitted or v in self.facts.needs[id(s)] or s.op in RANDOM:
+                continue
+            if all(v in d.storage.loops and v not in varies.get(d.storage, ()) for d in s.dsts):
+                chosen[id(s)] = s
+        # Whoever shares a temporary with a statement that stays inside the loop stays there too.
+        changed = True
+        while changed:
+            changed = False
+            for s in list(chosen.values()):
+                used = {r.storage for r, _ in refs_of(s) if v in r.storage.loops}
+                if any(w not in chosen and w not in self.emitted for storage in used for w in writers[storage]):
+                    del chosen[id(s)]
+                    changed = True
+        size = 0
+        for storage in {d.storage for s in chosen.values() for d in s.dsts}:
+            extents = [w.trips for w in storage.loops if w in varies.get(storage, ()) and w not in taken]
+            size += math.prod(extents) * storage.size * storage.dtype.itemsize
+        if not chosen or size > HOIST_BYTES:
+            return []
+        return self.emit(_only(nest.body, set(chosen)), taken)
+
+
+def _only(nodes: list[Nest | Statement], chosen: set[int]) -> list[Nest | Statement]:
+    """The part of a tree that holds the chosen statements."""
+    out: list[Nest | Statement] = []
+    for node in nodes:
+        if isinstance(node, Statement):
+            if id(node) in chosen:
+                out.append(node)
+            continue
+        body = _only(node.body, chosen)
+        if body:
+            out.append(Nest(node.var, body))
+    return out
