@@ -171,7 +171,7 @@ class SharedArrays:
 
     def __init__(self, fd: int, layouts: Sequence[ArrayLayout]) -> None:
         """Takes over `fd`. Use `allocate` or `open` instead."""
-        self.fd = fd
+        self.fd = int(fd)
         self.layouts = tuple(layouts)
 
     @classmethod
@@ -249,6 +249,10 @@ class SharedArrays:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        """Closes what an error left open."""
+        self.close()
 
     def __enter__(self) -> Self:
         """Closes on exit."""

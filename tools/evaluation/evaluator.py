@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -25,6 +25,7 @@ from ..profile import Bounds, Profile
 from ..verification import (
     Check,
     Comparison,
+    Expected,
     Finding,
     compare,
     first_difference,
@@ -240,7 +241,7 @@ class _Run:
                     self._check_physics()
                     return
                 screened = memory.enter_context(self._allocate_outputs())
-                self._verify(lease, screened, self._settings.seeds[0], Regime.normal, keep=True)
+                self._verify(lease, screened, [(self._settings.seeds[0], Regime.normal)], keep=True)
             if self._stage is Stage.promote:
                 self._promote(arguments, screened)
         self._progress.verification = self._verification(None)
@@ -313,27 +314,34 @@ class _Run:
         if self._settings.regimes:
             plan += [(first, regime) for regime in self._problem.regimes if regime is not Regime.normal]
         with self._prepared(arguments) as lease, self._allocate_outputs() as returned:
-            drawn = self._reference.draw(first, Regime.normal)
-            self._call(lease, "run", arrays=[drawn.tensors], writable=[returned])
+            with self._reference.draw(first, Regime.normal).tensors as inputs:
+                self._call(lease, "run", arrays=[inputs], writable=[returned])
             finding = first_difference(screened.arrays(), returned.arrays())
             if finding:
                 self._fail(Status.incorrect, finding, first, Regime.normal)
-            for seed, regime in plan:
-                self._verify(lease, returned, seed, regime)
+            self._verify(lease, returned, plan)
 
     def _verify(
-        self, lease: Lease, returned: SharedArrays, seed: int, regime: Regime, *, keep: bool = False
+        self, lease: Lease, returned: SharedArrays, plan: Sequence[tuple[int, Regime]], *, keep: bool = False
     ) -> None:
-        drawn = self._reference.draw(seed, regime, keep=keep)
-        self._call(lease, "run", arrays=[drawn.tensors], writable=[returned])
-        expected = self._reference.expected(seed, regime)
-        try:
-            outputs = self._reference.translate(returned, expected)
-        except Fault as fault:
-            finding = Finding(Check.shape, 0, None, None, None, fault.message)
-            comparison = Comparison(math.inf, math.inf, finding)
-        else:
-            comparison = compare(outputs, expected, self._problem.tolerance, self._evaluator._threads)
+        """Runs on each of the plan's inputs, and prepares the next ones meanwhile."""
+
+        def prepare(seed: int, regime: Regime) -> tuple[SharedArrays, Expected]:
+            drawn = self._reference.draw(seed, regime, keep=keep)
+            return drawn.tensors, self._reference.expected(seed, regime)
+
+        with ThreadPoolExecutor(1) as ahead:
+            prepared = ahead.submit(prepare, *plan[0])
+            for (seed, regime), following in zip(plan, [*plan[1:], None], strict=True):
+                inputs, expected = prepared.result()
+                if following is not None:
+                    prepared = ahead.submit(prepare, *following)
+                with inputs:
+                    self._call(lease, "run", arrays=[inputs], writable=[returned])
+                self._judge(returned, expected, seed, regime)
+
+    def _judge(self, returned: SharedArrays, expected: Expected, seed: int, regime: Regime) -> None:
+        comparison = self._compare(returned, expected)
         self._progress.runs.append(
             RegimeResult(
                 seed=seed,
@@ -344,6 +352,17 @@ class _Run:
         )
         if comparison.finding:
             self._fail(Status.incorrect, comparison.finding, seed, regime)
+
+    def _compare(self, returned: SharedArrays, expected: Expected) -> Comparison:
+        if len(returned.layouts) != len(expected.arrays):
+            # Before anything is translated: a translation of its own may not mind.
+            return compare(returned.arrays(), expected, self._problem.tolerance)
+        try:
+            outputs = self._reference.translate(returned, expected)
+        except Fault as fault:
+            finding = Finding(Check.shape, 0, None, None, None, fault.message)
+            return Comparison(math.inf, math.inf, finding)
+        return compare(outputs, expected, self._problem.tolerance, self._evaluator._threads)
 
     def _verification(self, failure: Failure | None) -> Verification:
         runs = self._progress.runs

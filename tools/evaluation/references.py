@@ -18,7 +18,7 @@ from nkibench.problem import ArraySize, Problem
 from nkibench.regime import Regime
 
 from ..backends import ArrayType
-from ..channel import SharedArrays
+from ..channel import ArrayLayout, SharedArrays
 from ..pool import Lease, WorkerLost, WorkerPool
 from ..verification import Expected
 from ..worker import Answer, Fault
@@ -35,6 +35,10 @@ class Drawn(NamedTuple):
     tensors: SharedArrays
     values: list[ArrayType | float]
     """Every argument in order; tensors without data."""
+
+    def duplicate(self) -> "Drawn":
+        """The same memory under a handle of its own."""
+        return Drawn(SharedArrays(os.dup(self.tensors.fd), self.tensors.layouts), self.values)
 
 
 class ReferenceFailed(InvalidReference):
@@ -87,7 +91,8 @@ class ReferenceSession:
         self._stack = contextlib.ExitStack()
         self._worker: Lease | None = None
         self._drawn_there: tuple[int, Regime] | None = None
-        self._own: list[SharedArrays] = []
+        # One conversation with the worker at a time; results of the next run are prepared during one.
+        self._turn = threading.RLock()
 
     def argument_types(self) -> list[ArrayType | float]:
         """The kernel's arguments without data.
@@ -108,7 +113,7 @@ class ReferenceSession:
         return known
 
     def draw(self, seed: int, regime: Regime, *, keep: bool = False) -> Drawn:
-        """The arguments for a seed and regime; with `keep`, held in memory for the next kernel.
+        """The arguments for a seed and regime, for the caller to close; with `keep`, held for the next kernel too.
 
         Raises:
             InvalidReference: the reference fails.
@@ -118,20 +123,18 @@ class ReferenceSession:
         with owner._lock:
             if key in owner._drawn:
                 owner._drawn.move_to_end(key)
-                drawn = owner._drawn[key]
-                # A handle of its own: the cache may drop its one at any time.
-                own = SharedArrays(os.dup(drawn.tensors.fd), drawn.tensors.layouts)
-                self._own.append(own)
-                return Drawn(own, drawn.values)
-        values = self._draw(seed, regime)
-        tensors = SharedArrays.allocate([(v.dtype, v.shape) for v in values if isinstance(v, ArrayType)])
-        self._own.append(tensors)
-        self._call("copy_arguments", writable=[tensors])
-        drawn = Drawn(tensors, values)
+                return owner._drawn[key].duplicate()
+        with self._turn:
+            values = self._draw(seed, regime)
+            tensors = SharedArrays.allocate([(v.dtype, v.shape) for v in values if isinstance(v, ArrayType)])
+            drawn = Drawn(tensors, values)
+            self._call("copy_arguments", writable=[tensors])
         budget = self._settings.inputs_mb << 20
         if keep and tensors.nbytes <= budget:
             with owner._lock:
-                owner._drawn[key] = Drawn(SharedArrays(os.dup(tensors.fd), tensors.layouts), values)
+                if key in owner._drawn:
+                    return drawn
+                owner._drawn[key] = drawn.duplicate()
                 while sum(entry.tensors.nbytes for entry in owner._drawn.values()) > budget:
                     _, oldest = owner._drawn.popitem(last=False)
                     oldest.tensors.close()
@@ -149,12 +152,14 @@ class ReferenceSession:
             found = store.load(name)
             if found is not None:
                 return found
-        if self._drawn_there != (seed, regime):
-            self._draw(seed, regime)
-        answer = self._call("forward")
-        with SharedArrays.allocate([_spec(output) for output in answer.fields["outputs"]]) as shared:
-            self._call("copy_outputs", writable=[shared])
-            expected = Expected.of(shared.arrays(), self._owner._threads)
+        with self._turn:
+            if self._drawn_there != (seed, regime):
+                self._draw(seed, regime)
+            answer = self._call("forward")
+            shared = SharedArrays.allocate([_spec(output) for output in answer.fields["outputs"]])
+            with shared:
+                self._call("copy_outputs", writable=[shared])
+                expected = Expected.of(shared.arrays(), self._owner._threads)
         if store is not None:
             store.save(name, expected)
         return expected
@@ -173,29 +178,24 @@ class ReferenceSession:
         ):
             return returned.arrays()
         blank = SharedArrays.allocate([(array.dtype.name, array.shape) for array in expected.arrays])
-        with blank:
+        with self._turn, blank:
             # Only shapes matter to a translation; the values stay here.
             answer = self._call("from_nki", arrays=[returned, blank])
-        described = answer.fields["outputs"]
-        copied = SharedArrays.allocate([_spec(item) for item in described if item["offset"] is None])
-        with copied:
-            if copied.layouts:
-                self._call("copy_translated", writable=[copied])
-            moved = iter(copied.arrays())
-            layouts = [
-                [item["dtype"], item["shape"], item["offset"]]
-                for item in described
-                if item["offset"] is not None
-            ]
-            in_place = iter(SharedArrays.open(returned.fd, layouts).arrays())
-            return [next(moved) if item["offset"] is None else next(in_place) for item in described]
+            described = answer.fields["outputs"]
+            copied = SharedArrays.allocate([_spec(item) for item in described if item["offset"] is None])
+            with copied:
+                if copied.layouts:
+                    self._call("copy_translated", writable=[copied])
+                moved = iter(copied.arrays())
+        layouts = [
+            ArrayLayout(*_spec(item), item["offset"]) for item in described if item["offset"] is not None
+        ]
+        in_place = iter(SharedArrays(os.dup(returned.fd), layouts).arrays())
+        return [next(moved) if item["offset"] is None else next(in_place) for item in described]
 
     def close(self) -> None:
         """Ends the worker."""
         self._stack.close()
-        for shared in self._own:
-            shared.close()
-        self._own.clear()
 
     def _draw(self, seed: int, regime: Regime) -> list[ArrayType | float]:
         answer = self._call("draw", {"seed": seed, "regime": str(regime)})
