@@ -76,9 +76,11 @@ class Machine:
     strided_port_factor: Fact
     # DMA
     dma_engines: Fact
+    dma_rows_per_engine: Fact
     dma_piece_ns: Fact
     dma_bytes_per_ns: Fact
-    dma_latency_ns: Fact
+    dma_trigger_ns: Fact
+    dma_completion_ns: Fact
     dma_element_ns: Fact
     store_trigger_ns: Fact
     # Synchronization, launch
@@ -145,9 +147,11 @@ TRN1 = Machine(
     half_precision_copy_gain=Fact(1, "times", "nki.isa cost table: copies of bf16 tiles take N cycles on NC-v2"),
     strided_port_factor=Fact(1.5, "times", _ARCH1 + ": innermost stride of 16 bytes or more"),
     dma_engines=Fact(16, "engines", _ARCH1),
+    dma_rows_per_engine=Fact(8, "partitions", "DMA introduction of the NKI guide: partition p uses engine p // 8"),
     dma_piece_ns=Fact(59, "ns", _FIT, fitted=True),
     dma_bytes_per_ns=Fact(21.7, "bytes per ns and engine", _FIT, fitted=True),
-    dma_latency_ns=Fact(2000, "ns", _FIT, fitted=True),
+    dma_trigger_ns=Fact(1300, "ns", "DMA bandwidth guide: semaphore to start of a DMA"),
+    dma_completion_ns=Fact(900, "ns", _FIT, fitted=True),
     dma_element_ns=Fact(4, "ns", "an element-granular transfer costs a few ns an element inside one descriptor"),
     store_trigger_ns=Fact(62, "ns", "GpSimd active time over output stores, eight trn1 profiles: 61 to 66"),
     semaphore_ns=Fact(60, "ns", "60 access cycles at about 1 GHz; 60 to 100 fit the profiles equally"),

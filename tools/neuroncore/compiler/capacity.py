@@ -23,6 +23,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
 from ..ir import Access, Affine, Buffer, LoopVar, Tensor, TensorKind
 from ..machine import Machine
 from .liveness import Lifetime, Use, lifetimes, touched_bytes
@@ -197,6 +199,7 @@ class _Fitting:
         for array in self.arrays.values():
             if array.kept < array.size:
                 self._note(array)
+                self.program.kept[array.life.tensor] = 0.0 if array.streamed and not array.large_tiles and not array.elastic else array.kept
                 _Spilling(self.program, array, self).apply()
 
     def _slice(self, array: _Array) -> float:
@@ -292,6 +295,14 @@ class _Spilling:
         self.tensor = array.life.tensor
         whole = array.streamed and not array.elastic and not array.large_tiles
         self.share = 1.0 if whole else 1.0 - array.kept / array.size
+        self.flight: Access | None = None
+        if self.array.large_tiles and self.array.accumulates:
+            # The tile that comes and goes takes room only between its reload and its save.
+            width = math.ceil(self.array.size / self.array.large_tiles * self.share)
+            bytes_only = np.dtype(np.uint8)
+            self.flight = Tensor(
+                f"{self.tensor.name}.flight", (self.tensor.shape[self.tensor.par_dim], width), bytes_only, Buffer.SBUF
+            ).whole()
         self.reloads: list[tuple[Use, frozenset[LoopVar], Tensor]] = []
         self.area = Tensor(
             f"{self.tensor.name}.spill", self.tensor.shape, self.tensor.dtype, Buffer.HBM, kind=TensorKind.LOCAL
@@ -370,7 +381,8 @@ class _Spilling:
     def _insert_save(self, use: Use, share: float) -> None:
         area = Access(self.area, use.access.index, use.access.shape)
         save = Op(
-            Kind.DMA, Engine.DMA, "spill", use.op.line, (area,), (use.access,), elements=use.access.free_size,
+            Kind.DMA, Engine.DMA, "spill", use.op.line, (area,), (use.access,),
+            side_reads=(self.flight,) if self.flight is not None else (), elements=use.access.free_size,
             transfer=_spill_shape(Role.SAVE, use.access), share=share, once=use.op.once,
             after_first=use.op.after_first if not use.op.accumulates else (), last_of=use.op.last_of,
             source="spill save", home=use.op.home,
@@ -438,7 +450,8 @@ class _Spilling:
     def _insert_in_place_reload(self, use: Use, loops: tuple[LoopVar, ...], share: float) -> None:
         area = Access(self.area, use.access.index, use.access.shape)
         reload = Op(
-            Kind.DMA, Engine.DMA, "reload", use.op.line, (use.access,), (area,), elements=use.access.free_size,
+            Kind.DMA, Engine.DMA, "reload", use.op.line,
+            (use.access, self.flight) if self.flight is not None else (use.access,), (area,), elements=use.access.free_size,
             transfer=_spill_shape(Role.RELOAD, use.access), share=share, after_first=loops, source="reload",
             home=use.op.home,
         )  # fmt: skip

@@ -93,7 +93,7 @@ def _scope(tensor: Tensor, uses: list[Use]) -> tuple[Nest, ...]:
         if all(hoisted):
             scope.append(nest)
             continue
-        if any(hoisted):
+        if any(h for h, u in zip(hoisted, uses, strict=True) if u.write):
             break
         if depth >= fresh_depth:
             patterns = {_coefficients(u.access, var) for u in uses}

@@ -49,6 +49,11 @@ _ENGINES = {
     "pe": Engine.TENSOR,
 }
 
+_LANE_BOUND = frozenset(
+    {Kind.TENSOR_TENSOR, Kind.TENSOR_SCALAR, Kind.SCAN, Kind.SELECT, Kind.RECIPROCAL, Kind.REDUCE, Kind.ACTIVATE}
+)
+"""Instructions that compute; plain copies can move between partitions by themselves."""
+
 _TENSOR_ENGINE_CALLS = frozenset({"matmul", "nc_matmul", "nc_matmul_mx", "transpose", "nc_transpose"})
 
 _VECTOR_FREE = 512
@@ -124,6 +129,12 @@ class _Lowering:
         fields.setdefault("mask", self.instr.mask)
         fields.setdefault("mask_shape", self.instr.dsts[0].shape)
         fields.setdefault("elements", max([_free(dst), *(_free(r) for r in reads)]))
+        if kind in _LANE_BOUND and _shifts_lanes(dst, reads):
+            # Lanes are fixed: the result lands on the operands' partitions and one copy moves it (rope's lower half).
+            beside = self.temp(dst.shape, dst.dtype)
+            op = self.emit(kind, engine, beside, reads, **fields)
+            self.emit(Kind.COPY, Engine.SCALAR, dst, [beside], label="lane shift")
+            return op
         op = Op(
             kind=kind,
             engine=engine,
@@ -712,6 +723,23 @@ class _Lowering:
 def _free(access: Access) -> int:
     """Elements per partition, repeated axes included."""
     return math.prod(access.shape[1:])
+
+
+def _start_partition(access: Access) -> int | None:
+    """First partition of an on-chip tile, if it is the same in every iteration."""
+    expression = access.index[access.tensor.par_dim]
+    if not isinstance(expression, Affine) or expression.loops():
+        return None
+    return expression.const
+
+
+def _shifts_lanes(dst: Access, reads: list[Access]) -> bool:
+    """Whether a result starts on another partition than every operand that spans as many partitions."""
+    if not dst.tensor.buffer.on_chip:
+        return False
+    target = _start_partition(dst)
+    sources = [_start_partition(r) for r in reads if r.tensor.buffer.on_chip and r.shape[0] == dst.shape[0]]
+    return bool(sources) and target is not None and all(s is not None and s != target for s in sources)
 
 
 def _tiles(instr: Instr, *names: str) -> tuple[Access, ...]:

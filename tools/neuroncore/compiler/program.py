@@ -12,7 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Iterator
 
-from ..ir import Access, Affine, Kernel, LoopKind, LoopVar
+from ..ir import Access, Affine, Kernel, LoopKind, LoopVar, Tensor
 
 
 class Engine(enum.StrEnum):
@@ -181,11 +181,13 @@ class Program:
         kernel: where it came from.
         body: top-level nodes.
         notes: what the passes decided, one line each, for people.
+        kept: bytes per partition that stay in SBUF of tensors that leave it in part.
     """
 
     kernel: Kernel
     body: list[Node]
     notes: list[str] = dataclasses.field(default_factory=list)
+    kept: dict[Tensor, float] = dataclasses.field(default_factory=dict)
 
     def walk(self) -> Iterator[tuple[Op, tuple[Nest, ...]]]:
         """Every op in program order with the loops around it, outermost first."""

@@ -6,6 +6,8 @@ they do not; each deviation names its evidence.
 
 from __future__ import annotations
 
+import math
+
 from ..compiler.program import Engine, Kind, Op, Transfer
 from ..ir import Access, Buffer
 from ..machine import Machine
@@ -90,13 +92,13 @@ def piece_ns(transfer: Transfer, machine: Machine) -> float:
 def transfer_ns(transfer: Transfer, machine: Machine, fraction: float = 1.0) -> tuple[float, float]:
     """Share of all DMA engines that a transfer uses, as time of the whole set, and its shortest duration.
 
-    Rows are spread over the engines; a transfer of fewer rows than engines cannot use them all.
+    Eight partitions share an engine, so a transfer of few rows cannot use them all (DMA introduction of the NKI guide).
     """
     each = piece_ns(transfer, machine)
     descriptors = machine.dma_piece_ns if transfer.elementwise else 0.0
     row = transfer.pieces_per_row * each + descriptors
     total = transfer.rows * row * fraction
-    lanes = min(float(machine.dma_engines), float(max(1, transfer.rows)))
+    lanes = min(float(machine.dma_engines), math.ceil(transfer.rows / machine.dma_rows_per_engine))
     return total / float(machine.dma_engines), total / lanes
 
 

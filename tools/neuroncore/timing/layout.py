@@ -12,9 +12,10 @@ import dataclasses
 import math
 
 from ..compiler.liveness import Lifetime, Use, lifetimes
-from ..compiler.program import Nest, Program
+from ..compiler.program import Nest, Op, Program
 from ..ir import Access, Affine, Buffer, LoopKind, LoopVar, Tensor
 from ..machine import Machine
+from .pools import LARGE_TILE_SHARE, Death, crowded_nests
 
 _MAX_UNITS_PER_ACCESS = 16
 """Accesses that would touch more units than this see the dimension as a whole: precision bought at a bounded cost."""
@@ -35,6 +36,11 @@ class Storage:
         earlier: per unit, the same of the instances in the other copies, oldest first.
         stamp: per unit, the scope iteration of the current instance.
         last: the latest write to any unit.
+        unit_bytes: bytes per partition of an allocation in a pool.
+        pool: the nest whose free bytes its tiles must find, None where memory limits nothing.
+        span: units that are allocated together: one, or all of a large tile.
+        units_per_span: units of such a tile.
+        held: allocations that hold bytes of the pool, with the units of each that are still to die.
     """
 
     tensor: Tensor
@@ -48,6 +54,11 @@ class Storage:
     earlier: dict[int, list[float]] = dataclasses.field(default_factory=dict)
     stamp: dict[int, int] = dataclasses.field(default_factory=dict)
     last: tuple[float, int] = (0.0, -1)
+    unit_bytes: int = 0
+    pool: Nest | None = None
+    span: int = 1
+    units_per_span: int = 1
+    held: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def units(self, access: Access) -> tuple[int, list[tuple[LoopVar, int]], tuple[int, ...]]:
         """Number of the first unit as constant and loop terms, and the offsets of all units touched."""
@@ -86,11 +97,30 @@ class Storage:
                     ring[k] = t + by
 
 
-def layout(program: Program, machine: Machine) -> dict[Tensor, Storage]:
-    """A storage for every on-chip tensor of a program."""
+@dataclasses.dataclass(eq=False, slots=True)
+class Layout:
+    """Where everything lives.
+
+    Attributes:
+        storages: of every on-chip tensor.
+        rooms: bytes per partition for the tiles of each crowded outermost loop.
+        deaths: tiles that die with an op.
+    """
+
+    storages: dict[Tensor, Storage]
+    rooms: dict[Nest, float]
+    deaths: dict[Op, list[Death]]
+
+
+def layout(program: Program, machine: Machine) -> Layout:
+    """Lay out the on-chip tensors of a program."""
     lives = lifetimes(program)
     banks = _bank_shares(lives, machine)
-    return {tensor: _storage(life, machine, banks) for tensor, life in lives.items()}
+    storages = {tensor: _storage(life, machine, banks) for tensor, life in lives.items()}
+    rooms, managed, deaths = crowded_nests(program, lives, {t: s.copies for t, s in storages.items()}, machine)
+    for tensor, nest in managed.items():
+        storages[tensor].pool = nest
+    return Layout(storages, rooms, deaths)
 
 
 def _storage(life: Lifetime, machine: Machine, banks: dict[Tensor, int]) -> Storage:
@@ -111,7 +141,19 @@ def _storage(life: Lifetime, machine: Machine, banks: dict[Tensor, int]) -> Stor
     else:
         instance = max(1, life.footprint_bytes())
         copies = max(int(machine.buffer_copies), int(machine.small_pool_bytes) // instance)
-    return Storage(tensor, innermost, copies, granules, tuple(weights), scope_vars)
+    storage = Storage(tensor, innermost, copies, granules, tuple(weights), scope_vars)
+    tile = tensor.free_bytes_per_partition
+    if tile * LARGE_TILE_SHARE >= machine.sbuf_usable_bytes:
+        storage.unit_bytes = tile
+        storage.span = weights[tensor.par_dim - 1] if tensor.par_dim else step
+        storage.units_per_span = math.prod(
+            math.ceil(tensor.shape[d] / granules[d]) for d in range(tensor.par_dim, len(granules))
+        )
+    else:
+        storage.unit_bytes = (
+            math.prod(g for d, g in enumerate(granules) if d > tensor.par_dim) * tensor.dtype.itemsize
+        )
+    return storage
 
 
 def _granule(uses: list[Use], d: int, scope_vars: frozenset[LoopVar], size: int) -> int:

@@ -12,12 +12,13 @@ import dataclasses
 from collections import deque
 
 from ..compiler.program import Engine, Nest, Node, Op, Program, Role
-from ..ir import Access, LoopVar, Tensor
+from ..ir import Access, LoopKind, LoopVar, Tensor
 from ..machine import Machine
 from .costs import busy_ns, transfer_ns
 from .layout import Storage, layout
 from .lanes import DmaLane, EngineLane
 from .masks import Mask
+from .pools import Pool
 
 LANES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA)
 _DMA = LANES.index(Engine.DMA)
@@ -68,7 +69,7 @@ class _Step:
     """An op made ready to execute: slots instead of loop variables, numbers instead of formulas."""
 
     __slots__ = (
-        "op", "lane", "busy", "work", "shortest", "reads", "writes", "once", "after", "last", "mask", "latency",
+        "op", "lane", "busy", "work", "shortest", "reads", "writes", "once", "after", "last", "mask", "latency", "deaths", "ordered",
     )  # fmt: skip
 
     def __init__(self, op: Op) -> None:
@@ -91,7 +92,11 @@ class Simulation:
     def __init__(self, program: Program, machine: Machine, record: bool = False) -> None:
         """Lay out the program's tensors and prepare its ops."""
         self.machine = machine
-        self.storages = layout(program, machine)
+        plan = layout(program, machine)
+        self.storages = plan.storages
+        self.deaths = plan.deaths
+        self.pools = {nest: Pool(room) for nest, room in plan.rooms.items()}
+        self.pool: Pool | None = None
         self.slots: dict[LoopVar, int] = {}
         self.values: list[int] = []
         self.trips: list[int] = []
@@ -101,6 +106,7 @@ class Simulation:
         self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
         self.window_full = max(1, int(machine.reorder_window))
         self.issued = 0
+        self.issue = 0.0
         self.semaphore = float(machine.semaphore_ns)
         self.end = 0.0
         self.record = record
@@ -170,14 +176,22 @@ class Simulation:
         step.last = tuple(self._slot(v) for v in op.last_of)
         step.mask = Mask(op.mask, op.mask_shape, self._slot) if op.mask else None
         step.latency = 0.0
+        step.ordered = False
         step.busy = step.work = step.shortest = 0.0
         if op.transfer is not None:
             step.work, step.shortest = transfer_ns(op.transfer, self.machine, op.share)
-            step.latency = float(self.machine.dma_latency_ns)
+            # A read is visible after its completion is written; a written buffer is free once its data have left.
+            step.latency = float(self.machine.dma_trigger_ns)
+            if op.transfer.hbm_read:
+                step.latency += float(self.machine.dma_completion_ns)
         else:
             step.busy = busy_ns(op, self.machine) * op.share
         step.reads = [r for a in op.tiles_read() if (r := self._ref(a)) is not None]
         step.writes = [r for a in op.writes if (r := self._ref(a)) is not None]
+        step.ordered = op.transfer is not None and op.transfer.hbm_read and any(_sequential(r[0]) for r in step.writes)
+        step.deaths = [
+            (self.storages[d.tensor], tuple(self._slot(v) for v in d.loops)) for d in self.deaths.get(op, ())
+        ]
         return step
 
     def _ref(self, access: Access) -> tuple[Storage, int, list[tuple[int, int]], tuple[int, ...]] | None:
@@ -202,12 +216,16 @@ class Simulation:
                 self._loop(node)  # type: ignore[arg-type]
 
     def _loop(self, block: _Block) -> None:
+        pool = self.pools.get(block.nests[0])
+        if pool is not None:
+            self.pool = pool
         values, slots, trips = self.values, block.slots, block.trips
         for slot in slots:
             values[slot] = 0
         total = block.total
         issued = self.issued
         marks: list[list[float]] = []
+        lives: list[float] = []
         done = 0
         while done < total:
             self._enter(block, done)
@@ -217,15 +235,19 @@ class Simulation:
                 # What came before the loop still holds it back through the window.
                 continue
             marks.append([*(lane.tail for lane in self.engines), self.dma.tail, self.dma.placed])
+            lives.append(self.pool.live if self.pool is not None else 0.0)
             if len(marks) >= _MIN_HEAD and total - done > 2:
                 cycle = _steady_cycle(marks) if len(marks) < _MAX_HEAD else _LONGEST_CYCLE
                 if cycle:
                     period = _advance(marks[-1 - cycle], marks[-1]) / cycle
                     skip = (total - done - 1) // cycle * cycle if len(marks) < _MAX_HEAD else total - done - 1
                     if skip:
-                        self._warp(block, period, skip, cycle, marks)
+                        growth = (lives[-1] - lives[-1 - cycle]) / cycle
+                        self._warp(block, period, skip, cycle, marks, growth)
                         done += skip
-                        marks = []
+                        marks, lives = [], []
+        if pool is not None:
+            self.pool = None
 
     def _enter(self, block: _Block, iteration: int) -> None:
         values, epochs = self.values, self.epochs
@@ -240,7 +262,9 @@ class Simulation:
                 epochs[block.nests[k]] += 1
             carry = carry and digit == 0
 
-    def _warp(self, block: _Block, period: float, skip: int, cycle: int, marks: list[list[float]]) -> None:
+    def _warp(
+        self, block: _Block, period: float, skip: int, cycle: int, marks: list[list[float]], growth: float
+    ) -> None:
         if period <= 0:
             return
         shift = period * skip
@@ -252,7 +276,7 @@ class Simulation:
         overflow = dma.warp((now[_DMA] - before[_DMA]) / cycle, (now[-1] - before[-1]) / cycle, skip)
         if overflow > 0 and active:
             # The queues had to catch up with transfers that were ahead of time so far: everybody waits for them.
-            late = dma.tail + float(self.machine.dma_latency_ns) - (max(now[k] for k in active) + shift)
+            late = dma.tail + float(self.machine.dma_trigger_ns) - (max(now[k] for k in active) + shift)
             shift += max(0.0, min(late, overflow))
         if self.record:
             for k in active:
@@ -261,6 +285,9 @@ class Simulation:
         for k in active:
             self.engines[k].warp(before[k], shift)
         self.window = deque((w + shift if w > since else w for w in self.window), maxlen=self.window_full)
+        if self.pool is not None:
+            self.pool.shift(since, shift)
+            self.pool.skip(growth, skip, max(now[:-1]) + shift)
         for storage, recycled in block.touched:
             if recycled:
                 storage.shift(since, shift)
@@ -271,6 +298,8 @@ class Simulation:
                 self.hbm[tensor] = (t + shift, k)
         if self.end > recent:
             self.end += shift
+        if self.issue > since:
+            self.issue += shift
         for nest in block.nests:
             self.epochs[nest] += 1
 
@@ -310,6 +339,10 @@ class Simulation:
                 base += c * values[s]
             stamp = self.epochs[storage.scope] if storage.scope is not None else 0
             stamps, busy = storage.stamp, storage.busy_until
+            if storage.pool is not None and self.pool is not None:
+                when = self._room(storage, base, offsets, stamp)
+                if when > t:
+                    t = when
             for o in offsets:
                 u = base + o
                 seen = stamps.get(u)
@@ -336,10 +369,16 @@ class Simulation:
                 made = self.hbm.get(op.reads[0].tensor.storage)
                 if made is not None and made[0] > t:
                     t = made[0]
+            if step.ordered and self.issue > t:
+                # In a loop whose iterations the source orders, loads are triggered in program order.
+                t = self.issue
             start, end = self.dma.place(t, step.work * rows * fraction, step.shortest * fraction)
             finish = end + step.latency
+            if step.ordered:
+                self.issue = start
             if transfer is not None and transfer.hbm_write and transfer.scratch:
-                self.hbm[op.writes[0].tensor.storage] = (finish, lane_index)
+                visible = finish + float(self.machine.dma_completion_ns)
+                self.hbm[op.writes[0].tensor.storage] = (visible, lane_index)
         else:
             window = self.window
             if len(window) == self.window_full and window[0] > t:
@@ -372,6 +411,50 @@ class Simulation:
                 if busy.get(u, 0.0) < finish:
                     busy[u] = finish
             storage.last = value
+        for storage, loops in step.deaths:
+            if self.pool is not None and all(values[s] == self.trips[s] - 1 for s in loops):
+                self._bury(step, storage)
+
+    def _room(self, storage: Storage, base: int, offsets: tuple[int, ...], stamp: int) -> float:
+        """When the pool has bytes for the units that begin a new instance."""
+        pool, held = self.pool, storage.held
+        assert pool is not None
+        latest = 0.0
+        for o in offsets:
+            u = base + o
+            if storage.stamp.get(u) == stamp:
+                continue
+            part = u // storage.span
+            if storage.span == 1:
+                if part in held:
+                    pool.free(storage.unit_bytes, storage.busy_until.get(u, 0.0))
+            elif held.get(part, 0) > 0:
+                # Further units of a tile that has its place already.
+                continue
+            held[part] = storage.units_per_span
+            latest = max(latest, pool.allocate(storage.unit_bytes))
+        return latest
+
+    def _bury(self, step: _Step, storage: Storage) -> None:
+        """Give the bytes of the tiles that an op used last back to the pool."""
+        pool, values, held = self.pool, self.values, storage.held
+        assert pool is not None
+        for refs in (step.reads, step.writes):
+            for other, base, terms, offsets in refs:
+                if other is not storage:
+                    continue
+                for s, c in terms:
+                    base += c * values[s]
+                for o in offsets:
+                    part = (base + o) // storage.span
+                    left = held.get(part)
+                    if left is None:
+                        continue
+                    if left > 1:
+                        held[part] = left - 1
+                    else:
+                        del held[part]
+                        pool.free(storage.unit_bytes, storage.busy_until.get(base + o, 0.0))
 
     def _alias(self, step: _Step) -> None:
         """The first partial of a reduction over loops: the destination is the partial itself."""
@@ -405,6 +488,10 @@ class Simulation:
 def _advance(before: list[float], after: list[float]) -> float:
     """How far the busiest lane moved between two marks."""
     return max(b - a for a, b in zip(before[:-1], after[:-1], strict=True))
+
+
+def _sequential(storage: Storage) -> bool:
+    return storage.scope is not None and storage.scope.kind in (LoopKind.RANGE, LoopKind.SEQUENTIAL)
 
 
 def _steady_cycle(marks: list[list[float]]) -> int:
