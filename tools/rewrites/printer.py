@@ -79,6 +79,12 @@ _POSITIONAL = {
 }
 """Arguments given by position; all other arguments are named. Unlisted ``nl`` calls give ``x`` and ``y`` so."""
 
+_OPERATION_FIRST = {"nisa.activation", "nisa.activation_reduce", "nisa.tensor_reduce"}
+"""Calls whose operation is the first argument."""
+
+_NAMED_ORDER = ("data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1")
+"""Named arguments that read best in the order of the formula they stand for; others follow."""
+
 _DEFAULTS: dict[str, Any] = {
     "engine": "unknown",
     "keepdims": False,
@@ -361,43 +367,35 @@ class _Printer:
         return f"{instr.op}({', '.join(self.arguments(instr))})"
 
     def arguments(self, instr: Instr) -> list[str]:
+        """The call's arguments: operation first where the signature has it so, tiles, then everything by name."""
         positional = _POSITIONAL.get(instr.op, ("x", "y") if instr.op.startswith("nl.") else ())
-        parts: list[str] = []
+        first: list[str] = []
         named: list[str] = []
-        if "op" in instr.attrs and instr.op in (
-            "nisa.activation",
-            "nisa.activation_reduce",
-            "nisa.tensor_reduce",
-        ):
-            parts.append(self.attribute("op", instr.attrs["op"]))
+        if instr.op in _OPERATION_FIRST:
+            first.append(self.attribute("op", instr.attrs["op"]))
+        elif instr.op == "nisa.iota":
+            first.append(self.affine(instr.attrs["expr"], instr.dst.shape))
+        elif instr.op == "nisa.affine_select":
+            conditions = [self.condition(e, instr.dst.shape) for e in instr.attrs["pred"]]
+            first.append(f"pred={_conjunction(conditions)}")
         for key, value in instr.args.items():
             if value is None or (key == "scale" and isinstance(value, float) and value == 1.0):
                 continue
             text = self.operand(_shrunken(instr, value))
             if key in positional and not named:
-                parts.append(text)
+                first.append(text)
             else:
                 named.append(f"{key}={text}")
-        skip: tuple[str, ...] = (
-            ("op",) if parts and "op" in instr.attrs and instr.op not in positional else ()
-        )
-        if instr.op not in ("nisa.activation", "nisa.activation_reduce", "nisa.tensor_reduce"):
-            skip = ()
-        attributes = self.attributes(instr, skip)
-        if instr.op == "nisa.iota":
-            parts.append(self.affine(instr.attrs["expr"], instr.dst.shape))
-        if instr.op == "nisa.affine_select":
-            conditions = [self.condition(e, instr.dst.shape) for e in instr.attrs["pred"]]
-            parts.insert(0, f"pred={_conjunction(conditions)}")
+        named += self.attributes(instr, skip=("op",) if instr.op in _OPERATION_FIRST else ())
+        named.sort(key=_signature_order)
         if len(instr.dsts) > 1:
             parameter = _RESULT_PARAMETERS.get(instr.op)
             if parameter is None or len(instr.dsts) > 2:
                 raise RewriteError("results", f"{instr.op} with {len(instr.dsts)} results cannot be printed")
-            attributes.append(f"{parameter}={self.subscripted(instr.dsts[1], always=True)}")
-        default = _default_dtype(instr)
-        if default != instr.dst.dtype and not instr.attrs.get("accumulate"):
-            attributes.append(f"dtype={_dtype_name(instr.dst.dtype)}")
-        return [*parts, *named, *attributes, *self.mask(instr)]
+            named.append(f"{parameter}={self.subscripted(instr.dsts[1], always=True)}")
+        if _default_dtype(instr) != instr.dst.dtype and not instr.attrs.get("accumulate"):
+            named.append(f"dtype={_dtype_name(instr.dst.dtype)}")
+        return [*first, *named, *self.mask(instr)]
 
     def attributes(self, instr: Instr, skip: tuple[str, ...] = ()) -> list[str]:
         out = []
@@ -669,6 +667,11 @@ def _default_dtype(instr: Instr) -> np.dtype[Any] | None:
     if instr.op.startswith("nl.") and scalars and dtype != np.dtype(np.float32):
         return None
     return dtype
+
+
+def _signature_order(argument: str) -> int:
+    name = argument.partition("=")[0]
+    return _NAMED_ORDER.index(name) if name in _NAMED_ORDER else len(_NAMED_ORDER)
 
 
 def _loops_first(term: tuple[LoopVar | int, int]) -> tuple[bool, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..neuroncore.ir import Access, Buffer, Instr, Kernel, Tensor
+from ..neuroncore.ir import Access, Buffer, Instr, Kernel, Operand, Tensor
 from .dataflow import Dataflow, Site, drop_dead, replace_instr
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
@@ -114,7 +114,7 @@ def _combine(flow: Dataflow, site: Site) -> list[Instr] | None:
         return [_scaled(site.instr.dst, before.data, float(step.scalar) * float(before.scalar), site.instr)]
     if step.op == "add" and before.op == "add":
         total = float(step.scalar) + float(before.scalar)
-        args = {"x": before.data, "y": total}
+        args: dict[str, Operand] = {"x": before.data, "y": total}
         return [Instr("nl.add", site.instr.dsts, args, {}, site.instr.mask, site.instr.line)]
     return None
 
@@ -147,7 +147,9 @@ def _distribute(flow: Dataflow, site: Site) -> list[Instr] | None:
         out.append(_scaled(operand, made[1].data, factor, made[0].instr))
         operands.append(operand)
     left, right = operands
-    total_instr = Instr(f"nl.{terms.op}", site.instr.dsts, {"x": left, "y": right}, {}, site.instr.mask, site.instr.line)
+    total_instr = Instr(
+        f"nl.{terms.op}", site.instr.dsts, {"x": left, "y": right}, {}, site.instr.mask, site.instr.line
+    )
     return [*out, total_instr]
 
 
