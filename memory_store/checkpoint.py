@@ -70,6 +70,20 @@ async def _sqlite(home: Home) -> AsyncIterator[BaseCheckpointSaver[str]]:
         await connection.close()
 
 
+async def _take_turn(connection: Any) -> None:
+    """Hold the lock until the connection ends: two that make the same tables get into each other's way.
+
+    Asked for again and again rather than waited for: an index made concurrently waits for every statement
+    that is under way, and one that waits for the lock would be such a statement.
+    """
+    while True:
+        answer = await connection.execute("SELECT pg_try_advisory_lock(%s)", (_SETUP_LOCK,))
+        (mine,) = await answer.fetchone()
+        if mine:
+            return
+        await asyncio.sleep(0.05)
+
+
 @asynccontextmanager
 async def _postgres(url: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
     try:
@@ -85,8 +99,7 @@ async def _postgres(url: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
     saver = AsyncPostgresSaver(pool)
     try:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as lock:
-            # Two processes that make the same tables at once would get into each other's way.
-            await lock.execute("SELECT pg_advisory_lock(%s)", (_SETUP_LOCK,))
+            await _take_turn(lock)
             await pool.open(wait=True, timeout=10.0)
             await saver.setup()
     except psycopg.Error as error:

@@ -298,14 +298,15 @@ def test_spending_adds_up_by_any_grouping(ledger):
     assert ledger.spending("run-2", by=("role",)) == []
 
 
-def test_prompts_that_share_sections_take_little_more_room_than_one(ledger, tmp_path):
+def test_prompts_that_share_sections_take_little_more_room_than_one(ledger):
     ledger.start_run("run-1", **RUN)
     sections = "".join(f"# Section {i}\n{'words that repeat ' * i * 40}\n" for i in range(1, 12))
     for i in range(50):
         messages = [{"role": "user", "content": f"{sections}# Plan\nstep {i}\n"}]
         ledger.put_model_call(call(f"k{i}", prompt=messages))
-    with sqlite3.connect(tmp_path / "ledger.sqlite") as raw:
-        assert raw.execute("SELECT count(*) FROM text_blocks").fetchone()[0] <= 11 + 50
+    with ledger._database.read() as session:
+        count = session.connection().exec_driver_sql("SELECT count(*) FROM text_blocks").scalar_one()
+    assert count <= 11 + 50
     assert ledger.model_call("run-1", "k7").prompt[0]["content"].endswith("# Plan\nstep 7\n")
 
 
@@ -363,7 +364,7 @@ def test_threads_write_at_once_without_losing_anything(ledger):
     assert ledger.total_spending("run-1").input_tokens == 200
 
 
-def test_processes_make_and_write_one_ledger_at_once(tmp_path):
+def test_processes_make_and_write_one_ledger_at_once(ledger_url):
     script = """
 import sys
 from memory_store.ledger import Ledger, ModelCall
@@ -373,21 +374,20 @@ with Ledger(sys.argv[1]) as ledger:
         for key in (f"{sys.argv[2]}/{i}", f"both/{i}"):
             ledger.put_model_call(ModelCall(run_id="run-1", key=key, role="r", model="m", input_tokens=1))
 """
-    url = f"sqlite:///{tmp_path / 'new.sqlite'}"
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", script, url, who], stderr=subprocess.PIPE, env={"PYTHONPATH": "."}
+            [sys.executable, "-c", script, ledger_url, who], stderr=subprocess.PIPE, env={"PYTHONPATH": "."}
         )
         for who in ("ann", "bob", "cy")
     ]
     for process in writers:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors.decode()
-    with Ledger(url) as ledger:
+    with Ledger(ledger_url) as ledger:
         assert ledger.total_spending("run-1").input_tokens == 120
 
 
-def test_a_killed_writer_leaves_every_call_it_reported(tmp_path):
+def test_a_killed_writer_leaves_every_call_it_reported(ledger_url):
     script = """
 import sys
 from memory_store.ledger import Ledger, ModelCall
@@ -397,15 +397,14 @@ for i in range(100000):
     ledger.put_model_call(ModelCall(run_id="run-1", key=str(i), role="r", model="m", answer="x" * 5000))
     print(i, flush=True)
 """
-    url = f"sqlite:///{tmp_path / 'new.sqlite'}"
     victim = subprocess.Popen(
-        [sys.executable, "-c", script, url], stdout=subprocess.PIPE, env={"PYTHONPATH": "."}
+        [sys.executable, "-c", script, ledger_url], stdout=subprocess.PIPE, env={"PYTHONPATH": "."}
     )
     for _ in range(40):
         victim.stdout.readline()
     victim.kill()
     reported = 39 + len(victim.communicate()[0].split())
-    with Ledger(url) as ledger:
+    with Ledger(ledger_url) as ledger:
         keys = {int(one.key) for one in ledger.model_calls("run-1")}
         assert set(range(reported + 1)) <= keys
         assert len(keys) - (reported + 1) <= 1
@@ -442,14 +441,12 @@ def test_a_copied_run_is_whole_and_copying_again_changes_nothing(ledger, run, tm
 # What cannot be opened
 
 
-def test_a_ledger_of_another_version_is_refused(tmp_path):
-    url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
-    Ledger(url).close()
+def test_a_ledger_of_another_version_is_refused(ledger, ledger_url):
     for version, age in (("0", "an older"), ("999", "a newer")):
-        with sqlite3.connect(tmp_path / "ledger.sqlite") as raw:
-            raw.execute("UPDATE ledger_meta SET value = ?", (version,))
+        with ledger._database.write() as session:
+            session.connection().exec_driver_sql(f"UPDATE ledger_meta SET value = '{version}'")
         with pytest.raises(LedgerVersionError, match=f"schema {version}, written by {age} version") as caught:
-            Ledger(url)
+            Ledger(ledger_url)
         assert "\n" not in str(caught.value)
 
 
