@@ -27,6 +27,9 @@ _MIN_HEAD = 3
 _MAX_HEAD = 24
 """Iterations that are simulated before a loop may be skipped, and after which it is in any case."""
 
+_WORTH_SKIPPING = 128
+"""Executions that skipping must save: short loops are simulated to the end."""
+
 _LONGEST_CYCLE = 4
 _STEADY = 0.005
 """Iterations after which a steady loop may repeat its pattern, and the relative difference that still counts as
@@ -106,6 +109,7 @@ class Simulation:
         self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
         self.window_full = max(1, int(machine.reorder_window))
         self.issued = 0
+        self.executed = 0
         self.issue = 0.0
         self.semaphore = float(machine.semaphore_ns)
         self.end = 0.0
@@ -223,7 +227,7 @@ class Simulation:
         for slot in slots:
             values[slot] = 0
         total = block.total
-        issued = self.issued
+        issued, executed = self.issued, self.executed
         marks: list[list[float]] = []
         lives: list[float] = []
         done = 0
@@ -241,7 +245,7 @@ class Simulation:
                 if cycle:
                     period = _advance(marks[-1 - cycle], marks[-1]) / cycle
                     skip = (total - done - 1) // cycle * cycle if len(marks) < _MAX_HEAD else total - done - 1
-                    if skip:
+                    if skip * (self.executed - executed) >= _WORTH_SKIPPING * done:
                         growth = (lives[-1] - lives[-1 - cycle]) / cycle
                         self._warp(block, period, skip, cycle, marks, growth)
                         done += skip
@@ -314,6 +318,7 @@ class Simulation:
         if step.after and not any(values[s] for s in step.after):
             self._alias(step)
             return
+        self.executed += 1
         rows = fraction = 1.0
         if step.mask is not None:
             rows, fraction = step.mask.shares(values)
