@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 from sqlalchemy.orm import Session
 
 from ..errors import LedgerError, LedgerVersionError
+from .group_commit import GroupCommit
 from .tables import SCHEMA_VERSION, Meta, Run, Table
 
 BUSY_TIMEOUT_S = 30.0
@@ -53,10 +53,10 @@ class Database:
             ) from error
         self._is_sqlite = self.url.get_backend_name() == "sqlite"
         self._readonly = readonly and self._is_sqlite
-        self._writer = threading.Lock()
         if self._is_sqlite:
             _check_file(self.url)
         self.engine = self._engine()
+        self._writers = GroupCommit(lambda: self.engine.connect().execution_options(write=True))
         with self._errors("open"):
             self._prepare()
 
@@ -83,9 +83,9 @@ class Database:
                 with Session(self.engine) as session, session.begin():
                     yield session
                 return
-            # Threads of this process queue here instead of polling SQLite's own lock.
-            with self._writer, self.engine.connect().execution_options(write=True) as connection:
-                with connection.begin(), Session(connection) as session:
+            with self._writers.join() as connection:
+                # The transaction belongs to the line of writers; the session only rolls back, if at all.
+                with Session(connection, join_transaction_mode="rollback_only") as session:
                     yield session
                     session.flush()
 
