@@ -1,7 +1,7 @@
 """What does not fit into SBUF: which arrays are streamed, which are spilled, and how much of them stays.
 
-At every point of the program, in program order, the bytes per partition of all live arrays are added up (dead values
-freed, element-wise results in place). Where they exceed usable SBUF, arrays leave by the distance of their next use:
+At every point of the program, in program order, the bytes per partition of all live arrays are added up, dead values
+freed at once, nothing computed in place. Where they exceed usable SBUF, arrays leave by the distance of their next use:
 those that live across outer loops before those of inner ones, and among equals
 
 1. Loads that would be read again in fewer transfers than a spill costs are read again (lora's second factor is read in
@@ -34,6 +34,8 @@ _SLICE_SHARE = 4
 """A slice that repeats over inner loops is kept for them if it takes at most this fraction of SBUF."""
 _LARGE_TILE_SHARE = 8
 """Tiles of at least this fraction of SBUF leave one by one."""
+_WORTH_STREAMING_SHARE = 64
+"""Arrays used in several passes leave only if they take at least this fraction of SBUF: constants stay."""
 _SMALLEST = 256
 """Bytes per partition of a tile below which nothing is worth a spill: row statistics stay."""
 
@@ -59,6 +61,7 @@ class _Array:
         flexible: decided to stay only as far as there is room.
         streamed: decided to leave whole.
         large_tiles: number of its tiles, if they are few and large.
+        dies: position after which it is dead although loops around it go on, its readers being hoisted out of them.
     """
 
     life: Lifetime
@@ -70,6 +73,7 @@ class _Array:
     flexible: bool = False
     streamed: bool = False
     large_tiles: int = 0
+    dies: int = 1 << 60
 
     @property
     def depth(self) -> int:
@@ -81,9 +85,15 @@ class _Array:
         """Used in one more pass only."""
         return self.passes <= 1 and not self.accumulates
 
-    def resident(self) -> float:
-        """Bytes charged at a point where it is live."""
-        return self.kept if self.streamed else self.size
+    def in_flight(self, position: int) -> bool:
+        """Whether a slice of it is on chip at a point, once it has left: from its loading to its last reader."""
+        readers = self.life.readers
+        first = min(u.position for u in readers) if readers else 0
+        bodies = {u.loops for u in readers}
+        for u in self.life.writers:
+            if u.loops in bodies:
+                first = min(first, u.position)
+        return first <= position <= max((u.position for u in readers), default=-1)
 
 
 @dataclasses.dataclass(slots=True)
@@ -93,7 +103,6 @@ class _Point:
     op: Op
     position: int
     live: list[_Array]
-    saved: int
 
 
 class _Fitting:
@@ -123,6 +132,9 @@ class _Fitting:
         tile = life.tensor.free_bytes_per_partition
         if tile * _LARGE_TILE_SHARE >= self.capacity and size > tile:
             array.large_tiles = math.ceil(size / tile)
+        final = life.uses[-1].loops[len(life.scope) :]
+        if final and all(final[0].var in u.op.once for u in life.uses if final[0] in u.loops):
+            array.dies = life.uses[-1].position
         return array
 
     def _pass_loops(self, life: Lifetime, use: Use) -> list[Nest]:
@@ -133,7 +145,8 @@ class _Fitting:
         for k, nest in enumerate(inner):
             if nest.var in used or nest.var in use.op.once:
                 continue
-            if touched_bytes(use.access, inner[k + 1 :]) * _SLICE_SHARE > self.capacity:
+            held = touched_bytes(use.access, inner[k + 1 :])
+            if held * _SLICE_SHARE > self.capacity or held >= life.footprint_bytes():
                 found.append(nest)
         return found
 
@@ -166,18 +179,14 @@ class _Fitting:
             if isinstance(node, Nest):
                 self._visit(node.body, node, depth + 1, live, by_region, found)
             else:
-                dying = [a for low, high, a in spans if high == k and low < k]
-                born = [a for low, high, a in spans if low == k and high > k]
-                in_place = 0
-                if node.engine in (Engine.VECTOR, Engine.SCALAR) and dying and born:
-                    in_place = min(max(a.size for a in dying), max(a.size for a in born))
-                found.append(_Point(node, self.order[node], live, in_place))
+                position = self.order[node]
+                found.append(_Point(node, position, [a for a in live if position <= a.dies]))
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         points = self.points()
-        crowded = [p for p in points if sum(a.size for a in p.live) - p.saved > self.capacity]
+        crowded = [p for p in points if sum(a.size for a in p.live) > self.capacity]
         if not crowded:
             return
         while True:
@@ -197,7 +206,7 @@ class _Fitting:
                 self._stream(victim, excess)
         self._keep_what_fits(crowded)
         for array in self.arrays.values():
-            if array.kept < array.size:
+            if array.streamed:
                 self._note(array)
                 self.program.kept[array.life.tensor] = 0.0 if array.streamed and not array.large_tiles and not array.elastic else array.kept
                 _Spilling(self.program, array, self).apply()
@@ -221,21 +230,26 @@ class _Fitting:
         total = 0.0
         for array in point.live:
             if array.streamed:
-                total += array.kept
+                by_tiles = array.large_tiles and not array.loaded
+                total += array.kept if by_tiles or array.in_flight(point.position) else 0.0
             elif array.flexible:
                 total += self._slice(array) if array.life.tensor in touched else 0.0
             else:
                 total += array.size
-        return total - point.saved
+        return total
 
     def _spillable(self, array: _Array) -> bool:
-        return self._slice(array) >= _SMALLEST
+        return max(touched_bytes(u.access, ()) for u in array.life.uses) >= _SMALLEST
 
     def _victim(self, point: _Point) -> _Array | None:
+        touched = {a.tensor for a in (*point.op.tiles_read(), *point.op.writes)}
         candidates = [
             a
             for a in point.live
-            if not a.streamed and not a.flexible and self._spillable(a) and a.size > self._slice(a)
+            if not (a.streamed or a.flexible)
+            and self._spillable(a)
+            and (a.elastic or a.size * _WORTH_STREAMING_SHARE >= self.capacity)
+            and (a.life.tensor not in touched or a.size > self._slice(a))
         ]
         if not candidates:
             return None

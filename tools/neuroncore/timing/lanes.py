@@ -148,3 +148,40 @@ class DmaLane:
         self.gaps = kept[-_MAX_GAPS:]
         self.tail += rest
         return rest
+
+
+class DmaQueues:
+    """The sixteen queues, with reads of HBM and writes to it in separate rings.
+
+    Rings do not block each other, so a read sees only half of the writes that were queued before it; the queues'
+    capacity is one, whoever uses it.
+    """
+
+    __slots__ = ("all", "reads")
+
+    def __init__(self) -> None:
+        """Idle from time 0."""
+        self.all = DmaLane()
+        self.reads = DmaLane()
+
+    def place(self, earliest: float, work: float, shortest: float, read: bool) -> tuple[float, float]:
+        """Start and end of a transfer that needs `work` of all queues and takes `shortest` at least."""
+        if read:
+            self.all.place(earliest, work, 0.0)
+            return self.reads.place(earliest, work, shortest)
+        self.reads.place(earliest, work / 2, 0.0)
+        return self.all.place(earliest, work, shortest)
+
+    def marks(self) -> list[float]:
+        """Ends of both rings, and the work done in each."""
+        return [self.all.tail, self.reads.tail, self.all.placed, self.reads.placed]
+
+    def warp(self, before: list[float], now: list[float], cycle: int, skip: int) -> tuple[float, float]:
+        """Account for `skip` iterations like the last `cycle` ones, given by marks.
+
+        Returns the work that found no room beside the simulated one, and when the queues are done with it.
+        """
+        step = [(b - a) / cycle for a, b in zip(before, now, strict=True)]
+        over_all = self.all.warp(step[0], step[2], skip)
+        over_reads = self.reads.warp(step[1], step[3], skip)
+        return max(over_all, over_reads), max(self.all.tail if over_all else 0.0, self.reads.tail if over_reads else 0.0)

@@ -40,7 +40,7 @@ class Storage:
         pool: the nest whose free bytes its tiles must find, None where memory limits nothing.
         span: units that are allocated together: one, or all of a large tile.
         units_per_span: units of such a tile.
-        held: allocations that hold bytes of the pool, with the units of each that are still to die.
+        held: allocations that hold bytes of the pool: how many of their units are still to die, and since when.
     """
 
     tensor: Tensor
@@ -58,7 +58,7 @@ class Storage:
     pool: Nest | None = None
     span: int = 1
     units_per_span: int = 1
-    held: dict[int, int] = dataclasses.field(default_factory=dict)
+    held: dict[int, list[float]] = dataclasses.field(default_factory=dict)
 
     def units(self, access: Access) -> tuple[int, list[tuple[LoopVar, int]], tuple[int, ...]]:
         """Number of the first unit as constant and loop terms, and the offsets of all units touched."""
@@ -95,6 +95,9 @@ class Storage:
             for k, t in enumerate(ring):
                 if t > since:
                     ring[k] = t + by
+        for place in self.held.values():
+            if place[1] > since:
+                place[1] += by
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -127,8 +127,9 @@ def crowded_nests(
     deaths: dict[Op, list[Death]] = {}
     for tensor in managed:
         life = lives[tensor]
-        last = life.uses[-1]
-        used = set(last.access.loops())
+        repeated = [u for u in life.uses if not u.op.once]
+        last = (repeated or life.uses)[-1]
+        used = set(last.access.loops()) | last.op.once
         loops = tuple(n.var for n in life.inner_loops(last) if n.var not in used)
         deaths.setdefault(last.op, []).append(Death(tensor, loops))
     return rooms, managed, deaths

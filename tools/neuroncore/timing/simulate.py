@@ -16,12 +16,14 @@ from ..ir import Access, LoopKind, LoopVar, Tensor
 from ..machine import Machine
 from .costs import busy_ns, transfer_ns
 from .layout import Storage, layout
-from .lanes import DmaLane, EngineLane
+from .lanes import DmaQueues, EngineLane
 from .masks import Mask
 from .pools import Pool
 
 LANES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA)
 _DMA = LANES.index(Engine.DMA)
+_CLOCKS = _DMA + 2
+"""Entries of a mark that are times: the engines, all DMA, DMA reads."""
 
 _MIN_HEAD = 3
 _MAX_HEAD = 24
@@ -105,7 +107,7 @@ class Simulation:
         self.trips: list[int] = []
         self.epochs: dict[Nest, int] = {}
         self.engines = [EngineLane() for _ in range(_DMA)]
-        self.dma = DmaLane()
+        self.dma = DmaQueues()
         self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
         self.window_full = max(1, int(machine.reorder_window))
         self.issued = 0
@@ -238,7 +240,7 @@ class Simulation:
             if self.issued - issued < self.window_full and done < total // 2:
                 # What came before the loop still holds it back through the window.
                 continue
-            marks.append([*(lane.tail for lane in self.engines), self.dma.tail, self.dma.placed])
+            marks.append([*(lane.tail for lane in self.engines), *self.dma.marks()])
             lives.append(self.pool.live if self.pool is not None else 0.0)
             if len(marks) >= _MIN_HEAD and total - done > 2:
                 cycle = _steady_cycle(marks) if len(marks) < _MAX_HEAD else _LONGEST_CYCLE
@@ -276,11 +278,10 @@ class Simulation:
         active = [k for k in range(_DMA) if now[k] > marks[0][k]]
         since = min((marks[0][k] for k in active), default=marks[0][_DMA])
         recent = min((before[k] for k in active), default=before[_DMA])
-        dma = self.dma
-        overflow = dma.warp((now[_DMA] - before[_DMA]) / cycle, (now[-1] - before[-1]) / cycle, skip)
+        overflow, done_at = self.dma.warp(before[_DMA:], now[_DMA:], cycle, skip)
         if overflow > 0 and active:
             # The queues had to catch up with transfers that were ahead of time so far: everybody waits for them.
-            late = dma.tail + float(self.machine.dma_trigger_ns) - (max(now[k] for k in active) + shift)
+            late = done_at + float(self.machine.dma_trigger_ns) - (max(now[k] for k in active) + shift)
             shift += max(0.0, min(late, overflow))
         if self.record:
             for k in active:
@@ -291,7 +292,7 @@ class Simulation:
         self.window = deque((w + shift if w > since else w for w in self.window), maxlen=self.window_full)
         if self.pool is not None:
             self.pool.shift(since, shift)
-            self.pool.skip(growth, skip, max(now[:-1]) + shift)
+            self.pool.skip(growth, skip, max(now[:_CLOCKS]) + shift)
         for storage, recycled in block.touched:
             if recycled:
                 storage.shift(since, shift)
@@ -377,7 +378,8 @@ class Simulation:
             if step.ordered and self.issue > t:
                 # In a loop whose iterations the source orders, loads are triggered in program order.
                 t = self.issue
-            start, end = self.dma.place(t, step.work * rows * fraction, step.shortest * fraction)
+            reads = transfer is not None and transfer.hbm_read
+            start, end = self.dma.place(t, step.work * rows * fraction, step.shortest * fraction, reads)
             finish = end + step.latency
             if step.ordered:
                 self.issue = start
@@ -430,14 +432,16 @@ class Simulation:
             if storage.stamp.get(u) == stamp:
                 continue
             part = u // storage.span
-            if storage.span == 1:
-                if part in held:
-                    pool.free(storage.unit_bytes, storage.busy_until.get(u, 0.0))
-            elif held.get(part, 0) > 0:
-                # Further units of a tile that has its place already.
-                continue
-            held[part] = storage.units_per_span
-            latest = max(latest, pool.allocate(storage.unit_bytes))
+            place = held.get(part)
+            if place is not None:
+                if storage.span > 1:
+                    # A further unit of a tile that has its place already.
+                    latest = max(latest, place[1])
+                    continue
+                pool.free(storage.unit_bytes, storage.busy_until.get(u, 0.0))
+            time = pool.allocate(storage.unit_bytes)
+            held[part] = [storage.units_per_span, time]
+            latest = max(latest, time)
         return latest
 
     def _bury(self, step: _Step, storage: Storage) -> None:
@@ -452,12 +456,11 @@ class Simulation:
                     base += c * values[s]
                 for o in offsets:
                     part = (base + o) // storage.span
-                    left = held.get(part)
-                    if left is None:
+                    place = held.get(part)
+                    if place is None:
                         continue
-                    if left > 1:
-                        held[part] = left - 1
-                    else:
+                    place[0] -= 1
+                    if place[0] <= 0:
                         del held[part]
                         pool.free(storage.unit_bytes, storage.busy_until.get(base + o, 0.0))
 
@@ -492,7 +495,7 @@ class Simulation:
 
 def _advance(before: list[float], after: list[float]) -> float:
     """How far the busiest lane moved between two marks."""
-    return max(b - a for a, b in zip(before[:-1], after[:-1], strict=True))
+    return max(b - a for a, b in zip(before[:_CLOCKS], after[:_CLOCKS], strict=True))
 
 
 def _sequential(storage: Storage) -> bool:
