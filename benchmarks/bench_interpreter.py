@@ -1,8 +1,9 @@
 """How fast kernels are executed: one JSON line a problem.
 
 For each kernel, at the paper's shape and with one seed: seconds to trace it, to plan and execute it, seconds of the NumPy
-reference's own `forward` in the same process, their ratio, and the peak of resident memory while the kernel ran, in MiB
-and as a multiple of inputs, outputs and HBM scratch. Each problem has a process of its own.
+reference's own `forward` in the same process, their ratio (of wall time, and of processor time, which other work on the
+machine disturbs less), and the peak of resident memory while the kernel ran, in MiB and as a multiple of inputs, outputs
+and HBM scratch. Each problem has a process of its own.
 
     python benchmarks/bench_interpreter.py [PROBLEM ...] [--small] [--nkibench CHECKOUT] [--repeat N]
 """
@@ -77,7 +78,6 @@ def measure(name: str, checkout: str | None, small: bool, repeat: int, seed: int
     """One problem's figures."""
     import numpy as np
 
-    from tools.neuroncore import ir
     from tools.neuroncore.frontend import trace
     from tools.neuroncore.interpreter import compile_plan
 
@@ -96,28 +96,29 @@ def measure(name: str, checkout: str | None, small: bool, repeat: int, seed: int
     hbm_bytes = sum(a.nbytes for a in arrays) + sum(
         int(np.prod(t.shape, dtype=np.int64)) * t.dtype.itemsize for t in scratch
     )
-    execute_s, plan_s, outputs = float("inf"), 0.0, []
+    execute_s, execute_cpu_s, plan_s, outputs = float("inf"), float("inf"), 0.0, []
     before = resident_bytes() - sum(a.nbytes for a in arrays)
     with sampled_peak() as peak:
         for _ in range(repeat):
             outputs = []
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             plan = compile_plan(kernel)
             plan_s = time.perf_counter() - start
             outputs = plan.run(arguments)
             execute_s = min(execute_s, time.perf_counter() - start)
-    reference_s = float("inf")
+            execute_cpu_s = min(execute_cpu_s, time.process_time() - start_cpu)
+    reference_s, reference_cpu_s = float("inf"), float("inf")
     for _ in range(repeat):
         expected = []
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         expected = reference.forward(inputs)
         reference_s = min(reference_s, time.perf_counter() - start)
+        reference_cpu_s = min(reference_cpu_s, time.process_time() - start_cpu)
     found = reference.from_nki(outputs, expected)
     worst = max(
         float(np.linalg.norm((f - e).astype(np.float64)) / np.linalg.norm(e.astype(np.float64)))
         for f, e in zip(found, expected, strict=True)
     )
-    del ir
     return {
         "problem": name,
         "trace_s": round(trace_s, 3),
@@ -125,6 +126,7 @@ def measure(name: str, checkout: str | None, small: bool, repeat: int, seed: int
         "execute_s": round(execute_s, 3),
         "reference_s": round(reference_s, 3),
         "ratio": round(execute_s / reference_s, 3),
+        "cpu_ratio": round(execute_cpu_s / reference_cpu_s, 3),
         "peak_mib": round((peak.bytes - before) / MIB, 1),
         "peak_ratio": round((peak.bytes - before) / hbm_bytes, 2),
         "relative_l2": float(f"{worst:.2e}"),

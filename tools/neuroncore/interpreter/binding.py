@@ -110,6 +110,14 @@ class Binder:
             step += home.strides()[v]
         return step
 
+    def step(self, ref: Ref, v: LoopVar) -> int:
+        """Elements between an iteration in one piece of a loop and the same one in the next, per iteration."""
+        step = ref.map.loops.get(v, 0)
+        home = self.layout.homes.get(ref.storage)
+        if home is not None and v in home.loops and v not in home.renewed:
+            step += home.strides()[v]
+        return step
+
     def window(self, ref: Ref, scope: Scope, dims: list[Dim]) -> Window:
         """A window on direct accesses.
 
@@ -128,7 +136,7 @@ class Binder:
         lead: list[Dim] = []
         slots: list[int] = []
         for v, level in scope.levels.items():
-            step = ref.map.loops.get(v, 0)
+            step = self.step(ref, v)
             if not step:
                 continue
             const += step * level.start
@@ -171,9 +179,16 @@ class OutOfBounds(Exception):
         super().__init__(f"elements {low} to {high} of `{name}`, which has {elements}")
 
 
-def values_of(e: Linear, scope: Scope, loops: tuple[LoopVar, ...]) -> Array:
-    """The values of an affine map: batch dimensions for `loops`, then tile axes; for the first pieces."""
-    const = e.const + sum(c * scope.levels[v].start for v, c in e.loops.items() if v in scope.levels)
+def values_of(e: Linear, starts: Scope, loops: tuple[LoopVar, ...], scope: Scope) -> Array:
+    """The values of an affine map: batch dimensions for `loops`, then tile axes; for the first pieces.
+
+    Args:
+        e: the map.
+        starts: loops whose first iteration at hand counts.
+        loops: loops in flight.
+        scope: how many of their iterations.
+    """
+    const = e.const + sum(c * starts.levels[v].start for v, c in e.loops.items() if v in starts.levels)
     rank = len(loops) + len(e.axes)
     total: Any = np.full((1,) * rank, const, np.int64)
     for k, v in enumerate(loops):

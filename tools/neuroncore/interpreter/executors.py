@@ -508,7 +508,7 @@ class _Expression:
         coefficients = {v: c for v, c in e.terms.items() if not isinstance(v, int)}
         axes = tuple((e.coefficient(k), n) for k, n in enumerate(shape))
         line = Linear(e.const, coefficients, axes)
-        self.base = values_of(line, scope, loops)
+        self.base = values_of(line, scope, loops, scope)
         self.steps = piece_steps(line, scope)
 
     def at(self, position: Position) -> Array:
@@ -520,13 +520,14 @@ class _Indices:
 
     def __init__(self, ref: Ref, run: Run, scope: Scope, binder: Binder) -> None:
         self.ref = ref
-        steps = {v: binder.stride(ref, v) for v in run.loops}
-        absolute = {v: c for v, c in ref.map.loops.items() if v in scope.levels and v not in steps}
-        self.line = Linear(ref.map.const, {**absolute, **{v: s for v, s in steps.items() if s}}, ref.map.axes)
-        self.base = values_of(self.line, scope, run.loops)
-        self.steps = piece_steps(Linear(0, dict(ref.map.loops), ()), scope)
+        inner = {v: binder.stride(ref, v) for v in run.loops}
+        outer = {v: binder.step(ref, v) for v in scope.levels}
+        start = sum(outer[v] * level.start for v, level in scope.levels.items())
+        flying = Linear(ref.map.const + start, {v: s for v, s in inner.items() if s}, ref.map.axes)
+        self.base = values_of(flying, Scope(), run.loops, scope)
+        self.steps = piece_steps(Linear(0, outer, ()), scope)
         self.tiles = [_Reader(i.tile, run, scope, binder, False) for i in ref.runtime]
-        self.offsets = [(values_of(i.offset, scope, run.loops), piece_steps(i.offset, scope)) for i in ref.runtime]
+        self.offsets = [(values_of(i.offset, scope, run.loops, scope), piece_steps(i.offset, scope)) for i in ref.runtime]
         self.elements = binder.memory[ref.storage].size // ref.dtype.itemsize
 
     def at(self, position: Position, shape: tuple[int, ...], mask: Array | None) -> Array:

@@ -29,7 +29,7 @@ class Home:
         storage: the temporary.
         loops: loops of which several iterations are in flight, each with a copy, outermost dimension first.
         extents: how many copies along each.
-        inside: the innermost loop over pieces that renews it.
+        renewed: loops over pieces every piece of which begins with a new one, outermost first.
         start: time of its first use.
         stop: time of its last use.
         offset: in bytes from the start of the block.
@@ -38,7 +38,7 @@ class Home:
     storage: Storage
     loops: tuple[LoopVar, ...]
     extents: tuple[int, ...]
-    inside: Pieces | None
+    renewed: tuple[LoopVar, ...]
     start: int
     stop: int
     offset: int = 0
@@ -145,14 +145,11 @@ class _Planner:
         stop = max(self.span[id(node(u))][1] for u in uses)
         sizes = {p.var: p.size for p in chain}
         varies = self.schedule.varies.get(storage, set())
-        loops = [v for v in storage.loops if v in varies and sizes.get(v, v.trips) > 1 and self._in_flight(v, uses)]
+        loops = [v for v in storage.loops if v in varies and sizes.get(v, v.trips) > 1]
         loops = _matrix_order(loops, uses)
         extents = tuple(sizes.get(v, v.trips) for v in loops)
-        return Home(storage, tuple(loops), extents, chain[-1] if chain else None, start, stop), node(uses[0])
-
-    @staticmethod
-    def _in_flight(v: LoopVar, uses: list[_Use]) -> bool:
-        return any(v in use.run.loops for use in uses)
+        renewed = tuple(p.var for p in chain)
+        return Home(storage, tuple(loops), extents, renewed, start, stop), node(uses[0])
 
     # -- offsets ---------------------------------------------------------------------------------------------------------
     def _assign(self, homes: dict[Storage, Home]) -> int:
@@ -187,7 +184,7 @@ class _Planner:
             return None
         same = operand.map == statement.dsts[0].map and other.loops == home.loops and other.extents == home.extents
         whole = operand.storage.size == home.storage.size and operand.storage.dtype == home.storage.dtype
-        return other if same and whole and other.inside is home.inside else None
+        return other if same and whole and other.renewed == home.renewed else None
 
 
 def overwritable_operand(statement: Statement) -> Ref | None:

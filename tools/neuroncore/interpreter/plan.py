@@ -19,7 +19,7 @@ from .masks import apply_masks
 from .memory import Layout, lay_out
 from .placement import Placement, Storage, place
 from .program import normalised
-from .schedule import Pieces, Run, Schedule, schedule
+from .schedule import Budgets, Pieces, Run, Schedule, schedule
 from .scoping import scope_tensors
 
 SEED = 0
@@ -97,8 +97,12 @@ class Plan:
         return memory
 
 
-def compile_plan(kernel: Kernel) -> Plan:
+def compile_plan(kernel: Kernel, budgets: Budgets | None = None) -> Plan:
     """Prepare a kernel for execution.
+
+    Args:
+        kernel: a traced kernel.
+        budgets: how much may be in flight at a time.
 
     Raises:
         NKIError: for a kernel that cannot be executed.
@@ -109,7 +113,7 @@ def compile_plan(kernel: Kernel) -> Plan:
     exposed = tensors_to_fill(program)
     coalesce(program, exposed)
     placement = place(program, exposed)
-    order = schedule(placement)
+    order = schedule(placement, budgets or Budgets())
     return Plan(kernel, placement, order, lay_out(order))
 
 

@@ -16,17 +16,23 @@ from .overlap import meet
 from .placement import Nest, Placement, Ref, Statement, Storage
 from .semantics import MATMULS, RANDOM, reads_destination
 
-ELEMENTWISE_BYTES = 3 << 19
-"""Working set of a piece without matmuls: what a core's second-level cache holds (1 to 2 MiB), temporaries reused."""
 
-MATMUL_BYTES = 24 << 20
-"""Working set of a piece with matmuls: large enough for the packing inside BLAS to pay off."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Budgets:
+    """Bytes in flight that loops are cut to.
 
-SCAN_BYTES = 32 << 20
-"""Working set of a piece with scans: their cost is per step, whatever the number of rows."""
+    Attributes:
+        elementwise: working set of a piece without matmuls: what a core's second-level cache holds (1 to 2 MiB).
+        matmul: working set of a piece with matmuls: large enough for the packing inside BLAS to pay off.
+        scan: working set of a piece with scans: their cost is per step, whatever the number of rows.
+        hoist: most memory spent on keeping results that a loop's iterations have in common.
+    """
 
-HOIST_BYTES = 64 << 20
-"""Most memory spent on keeping results that a loop's iterations have in common."""
+    elementwise: int = 3 << 19
+    matmul: int = 24 << 20
+    scan: int = 32 << 20
+    hoist: int = 64 << 20
+
 
 COMMUTATIVE = frozenset(["add", "multiply", "maximum", "minimum"])
 """Reductions that may be taken in another order."""
@@ -81,11 +87,11 @@ class Schedule:
     varies: dict[Storage, set[LoopVar]]
 
 
-def schedule(placement: Placement) -> Schedule:
+def schedule(placement: Placement, budgets: Budgets) -> Schedule:
     """Decide order and piece sizes, after dropping what nobody reads."""
     nodes = _without_dead(placement)
     facts = _Facts(nodes)
-    body = _Scheduler(facts).emit(nodes, {})
+    body = _Scheduler(facts, budgets).emit(nodes, {})
     return Schedule(body, facts.varies)
 
 
@@ -288,8 +294,9 @@ class _Facts:
 
 
 class _Scheduler:
-    def __init__(self, facts: _Facts) -> None:
+    def __init__(self, facts: _Facts, budgets: Budgets) -> None:
         self.facts = facts
+        self.budgets = budgets
         self.emitted: set[int] = set()
 
     def emit(self, nodes: list[Nest | Statement], taken: dict[LoopVar, int]) -> list[Run | Pieces]:
@@ -331,8 +338,8 @@ class _Scheduler:
     def _budget(self, nest: Nest) -> int:
         ops = {s.op for s in self.facts.under[nest.var]}
         if ops & MATMULS:
-            return MATMUL_BYTES
-        return SCAN_BYTES if "nisa.tensor_tensor_scan" in ops else ELEMENTWISE_BYTES
+            return self.budgets.matmul
+        return self.budgets.scan if "nisa.tensor_tensor_scan" in ops else self.budgets.elementwise
 
     def _extent(self, v: LoopVar, nest: LoopVar, taken: dict[LoopVar, int]) -> int:
         if v is nest:
@@ -401,7 +408,7 @@ class _Scheduler:
         for storage in {d.storage for s in chosen.values() for d in s.dsts}:
             extents = [w.trips for w in storage.loops if w in varies.get(storage, ()) and w not in taken]
             size += math.prod(extents) * storage.size * storage.dtype.itemsize
-        if not chosen or size > HOIST_BYTES:
+        if not chosen or size > self.budgets.hoist:
             return []
         return self.emit(_only(nest.body, set(chosen)), taken)
 
