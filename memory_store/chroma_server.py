@@ -115,7 +115,7 @@ def connect(
     places = Places(path)
     deadline = time.monotonic() + timeout_s
     try:
-        places.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(places)
         with places.door().acquire(timeout=timeout_s):
             lease = Lease(places)
             try:
@@ -142,7 +142,7 @@ def own(path: Path, *, timeout_s: float = LINGER_S + 2.0) -> Callable[[], None]:
     places = Places(path)
     owner = places.owner()
     try:
-        places.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(places)
         owner.acquire(timeout=0 if in_use(places) or _read_address(places) == _EXCLUSIVE else timeout_s)
     except Timeout:
         raise StoreBusy(f"the vector store {path} is in use by another process; wait for it to end") from None
@@ -155,6 +155,12 @@ def own(path: Path, *, timeout_s: float = LINGER_S + 2.0) -> Callable[[], None]:
         owner.release()
 
     return give_back
+
+
+def _make_room(places: Places) -> None:
+    places.path.parent.mkdir(parents=True, exist_ok=True)
+    if places.path.exists() and not places.path.is_dir():
+        raise StoreError(f"cannot open the vector store {places.path}: it is not a folder")
 
 
 def _live_port(places: Places, deadline: float) -> int | None:

@@ -215,13 +215,14 @@ def choose_embedder(
     if name == "auto":
         name = "wordllama" if _available("wordllama") else "hashing"
     kind, _, rest = name.partition(":")
-    if kind == "wordllama":
+    if name in ("wordllama", WordLlamaEmbedder.name):
         if not _available(kind):
             raise EmbedderError(_WORDLLAMA_MISSING)
         return WordLlamaEmbedder()
-    if kind == "hashing":
-        size = rest.rpartition(":")[2]
-        return HashingEmbedder(int(size)) if size.isdigit() else HashingEmbedder()
+    if name == "hashing":
+        return HashingEmbedder()
+    if (sized := re.fullmatch(r"hashing:1:([1-9]\d{0,4})", name)) is not None:
+        return HashingEmbedder(int(sized[1]))
     if kind == "openai" and rest:
         return OpenAIEmbedder(rest, base_url=base_url, api_key=api_key)
     raise EmbedderError(f"unknown embedder {name!r}; choose auto, wordllama, hashing or openai:<model>")
@@ -230,6 +231,8 @@ def choose_embedder(
 def _import_wordllama() -> Any:
     # At import it turns on logging at level INFO for the whole program, unless somebody has set a handler.
     root, quiet = logging.getLogger(), logging.NullHandler()
+    # Its tokenizer complains on standard error about every later fork if it ever ran on several threads.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     root.addHandler(quiet)
     try:
         import wordllama

@@ -51,6 +51,9 @@ class Database:
             raise LedgerError(
                 f"not a database URL: {url!r}; write sqlite:///file or postgresql://..."
             ) from error
+        if self.url.drivername in ("postgresql", "postgres"):
+            # Without a name SQLAlchemy takes the previous generation of the driver.
+            self.url = self.url.set(drivername="postgresql+psycopg")
         self._is_sqlite = self.url.get_backend_name() == "sqlite"
         self._readonly = readonly and self._is_sqlite
         if self._is_sqlite:

@@ -170,14 +170,21 @@ def test_a_store_kept_alone_waits_for_a_server_that_nobody_uses(path, make_exper
         assert alone.count() == 1
 
 
-def test_a_server_that_cannot_start_says_why(path, monkeypatch):
-    path.write_text("a file where the folder should be")
+def test_a_server_that_cannot_start_says_why(path):
+    path.mkdir(parents=True)
+    (path / "chroma.sqlite3").write_text("this is no database " * 100)
     with pytest.raises(
         StoreError, match=f"the server of the vector store {path} does not start: .+"
     ) as caught:
         open_store(path)
     assert "\n" not in str(caught.value)
-    path.unlink()
+
+
+def test_a_file_where_the_folder_should_be_is_refused(path):
+    path.write_text("")
+    for shared in (True, False):
+        with pytest.raises(StoreError, match="it is not a folder"):
+            ExperienceStore.open(path, "hashing", shared=shared)
 
 
 def test_a_proxy_for_the_network_at_large_is_not_asked_for_this_machine(path, monkeypatch):

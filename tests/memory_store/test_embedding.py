@@ -94,7 +94,7 @@ def test_auto_makes_do_with_hashing_where_wordllama_is_absent(monkeypatch):
         choose_embedder("wordllama")
 
 
-@pytest.mark.parametrize("name", ["word2vec", "openai", "openai:", ""])
+@pytest.mark.parametrize("name", ["word2vec", "wordllama:large", "hashing:2:256", "hashing:x", "openai:", ""])
 def test_an_unknown_embedder_is_refused_with_the_choices(name):
     with pytest.raises(EmbedderError, match="choose auto, wordllama, hashing or openai:"):
         choose_embedder(name)
