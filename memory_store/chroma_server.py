@@ -265,6 +265,7 @@ def serve(path: Path, linger_s: float = LINGER_S) -> None:
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port = probe.getsockname()[1]
+    places.path.mkdir(exist_ok=True)
     _write_address(places, port)
     threading.Thread(target=_end_when_unused, args=(places, linger_s), daemon=True).start()
     # The same entry as the `chroma` command, without the second that importing chromadb takes. It lets go
@@ -278,6 +279,9 @@ def _end_when_unused(places: Places, linger_s: float) -> None:
     unused_since = time.monotonic()
     while True:
         time.sleep(min(0.25, linger_s / 4))
+        if not places.path.is_dir():
+            # Deleted under its feet; nothing here is worth staying for, nor to be made anew by a lock.
+            os._exit(0)
         if in_use(places):
             unused_since = time.monotonic()
         elif time.monotonic() - unused_since >= linger_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -57,6 +58,14 @@ def owned(path: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def wait_until(condition, timeout_s: float = 20.0) -> None:
@@ -159,6 +168,16 @@ def test_a_server_ends_after_its_last_user_and_takes_its_traces_along(path):
     places = chroma_server.Places(path)
     assert not places.address.exists()
     assert not list(places.users.iterdir())
+
+
+def test_a_server_whose_folder_is_deleted_ends_and_leaves_nothing(path):
+    home = path.parent / "home"
+    store = open_store(home / "chroma")
+    pid = server_pid(home / "chroma")
+    shutil.rmtree(home)
+    wait_until(lambda: not alive(pid))
+    assert not home.exists()
+    store.close()
 
 
 def test_a_store_kept_alone_waits_for_a_server_that_nobody_uses(path, make_experience):
