@@ -22,6 +22,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_store.checkpoint import open_checkpointer
+from memory_store.errors import UnknownRun
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
 from nodes.context import Caps, RunContext
@@ -314,8 +315,15 @@ class _Drive:
         return RunStopped(self._run_id, result)
 
     async def _note(self, status: RunStatus, note: str = "") -> None:
-        shared = await services(self._run_id, self._context)
-        await shared.record.set_status(status, note)
+        """Say in the ledger how the run stands, if it got as far as being in there."""
+
+        def write() -> None:
+            home = RESOURCES.get(Resources()).home
+            assert home is not None
+            with Ledger(home.ledger_url) as ledger, contextlib.suppress(UnknownRun):
+                ledger.set_run_status(self._run_id, status, note)
+
+        await asyncio.to_thread(write)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -37,7 +37,8 @@ def _cards(named: frozenset[str], dialect: str) -> Cards:
             further.setdefault(_parameters(entry), []).append(entry.name)
     # Elementwise functions share their parameters; one line for all of them says as much as fifty.
     lines = [
-        f"{', '.join(names)}{': ' if len(names) > 1 else ''}{parameters}" for parameters, names in further.items()
+        f"{', '.join(names)}{': ' if len(names) > 1 else ''}{parameters}"
+        for parameters, names in further.items()
     ]
     return Cards(tuple(used), tuple(lines))
 

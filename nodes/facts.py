@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nkibench.problem import ArraySize, Problem
+from nkibench.problem import Problem
+from tools.backends import ArrayType
 from tools.kernel import Kernel
 from tools.neuroncore.machine import machine_for
 
@@ -40,8 +41,8 @@ class Facts:
         }
 
 
-def facts_of(problem: Problem, context: RunContext) -> Facts:
-    """The facts of a problem on a target. Where the problem does not state its arguments, its reference is run."""
+def facts_of(problem: Problem, context: RunContext, arguments: Sequence[ArrayType | float]) -> Facts:
+    """The facts of a problem on a target, with its kernel's arguments."""
     machine = machine_for(context.target)
     kernel = Kernel.from_source(problem.baseline_source())
     sizes = problem.small_shape if context.small else problem.shape
@@ -49,7 +50,7 @@ def facts_of(problem: Problem, context: RunContext) -> Facts:
     return Facts(
         problem="\n".join(line for line in (problem.title, problem.description, shape) if line),
         reference=problem.reference_source(),
-        arguments=describe_arguments(problem.argument_values(context.small), argument_names(kernel.source)),
+        arguments=describe_arguments(arguments, argument_names(kernel.source)),
         target=context.target,
         dialect=kernel.dialect.value,
         partitions=int(machine.partitions),
@@ -57,12 +58,12 @@ def facts_of(problem: Problem, context: RunContext) -> Facts:
     )
 
 
-def describe_arguments(values: Iterable[ArraySize | float], names: Sequence[str]) -> str:
+def describe_arguments(values: Iterable[ArrayType | float], names: Sequence[str]) -> str:
     """The kernel's arguments, one a line: `- x: float32[4096, 7168]`, `- eps: 1e-05`."""
     lines = []
     for index, value in enumerate(values):
         name = names[index] if index < len(names) else f"argument {index}"
-        if isinstance(value, ArraySize):
+        if isinstance(value, ArrayType):
             lines.append(f"- {name}: {value.dtype}[{', '.join(map(str, value.shape))}]")
         else:
             lines.append(f"- {name}: {value!r}")

@@ -25,6 +25,7 @@ from memory_store.experience import Experience
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger
 from nkibench.problem import Problem
+from tools.backends import ArrayType
 from tools.evaluation import Evaluation, EvaluationSettings, Evaluator, Stage
 from tools.kernel import Kernel
 from tools.pool import PoolSettings, WorkerPool
@@ -44,6 +45,9 @@ class KernelEvaluator(Protocol):
 
     async def aevaluate(self, kernel: Kernel, problem: Problem, stage: Stage | None = None) -> Evaluation:
         """The evaluation of one kernel, as far as `stage`."""
+
+    def argument_types(self, problem: Problem) -> Sequence[ArrayType | float]:
+        """The kernel's arguments without data."""
 
     def close(self) -> None:
         """End its workers."""
@@ -194,6 +198,7 @@ class Services:
         """What an agentic executor works with on this problem."""
         from tools.nki import kernel_tools
 
+        assert isinstance(self.evaluator, Evaluator)
         return list(kernel_tools(self.evaluator, self.problem, self.facts.dialect))
 
     async def memory(self) -> Memory | None:
@@ -335,7 +340,7 @@ def _assembled(
             make_model=resources.make_model,
         ),
         evaluator=evaluator,
-        facts=facts_of(problem, context),
+        facts=facts_of(problem, context, evaluator.argument_types(problem)),
         period=ledger.begin_period(run_id),
         evaluation_key=_evaluation_key(problem, settings),
         open_memory=None if context.memory == "off" else lambda: make_memory(context, home),

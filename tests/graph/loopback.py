@@ -106,7 +106,8 @@ class Loopback:
             time.sleep(5)
             return
         answer = self.model.invoke(
-            _messages(body["messages"]), **{k: body[k] for k in ("tools", "tool_choice", "response_format") if k in body}
+            _messages(body["messages"]),
+            **{k: body[k] for k in ("tools", "tool_choice", "response_format") if k in body},
         )
         choice = _choice(answer, fault, body)
         usage = answer.usage_metadata or {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}

@@ -10,14 +10,13 @@ from graph.run import RunError, RunStopped, aoptimize
 from memory_store.ledger import Ledger
 from nodes.context import Caps, Price
 
-from .conftest import StandInModel, by_hash
+from .stand_in import StandInModel, by_hash
 from .loopback import ANSWER_FAULTS, WIRE_FAULTS, Loopback
 
 
 @pytest.fixture
 def serve(stand_in, monkeypatch):
     """An endpoint with the stand-in model behind it, and a run's settings that use it."""
-    from langgraph.runtime import RunControl
 
     from nodes.models import chat_model
     from nodes.services import RESOURCES, Resources
@@ -53,7 +52,9 @@ def kernels(stand_in, run_id):
 
 async def test_a_run_over_http_counts_tokens_and_dollars(stand_in, serve):
     endpoint = serve(key="right")
-    context = using(stand_in, endpoint).model_copy(update={"prices": {"loopback": Price(input=1000, output=2000)}})
+    context = using(stand_in, endpoint).model_copy(
+        update={"prices": {"loopback": Price(input=1000, output=2000)}}
+    )
     result = await aoptimize(stand_in.problem, context)
     assert result.speedup > 1.2
     assert result.tokens == endpoint.tokens > 0
@@ -151,13 +152,18 @@ async def test_an_endpoint_that_goes_down_pauses_the_run_until_it_is_back(stand_
 
 
 async def test_a_cap_in_dollars_is_never_passed(stand_in, serve):
-    endpoint = serve()
-    context = using(stand_in, endpoint, max_output_tokens=256).model_copy(
-        update={"prices": {"loopback": Price(input=10, output=100)}, "caps": Caps(usd=0.2)}
+    price = {"loopback": Price(input=10, output=100)}
+    context = using(stand_in, serve(), max_output_tokens=256).model_copy(
+        update={"prices": price, "response_cache": False}
     )
-    result = await aoptimize(stand_in.problem, context)
-    assert "cap of 0.2 USD" in result.stopped
-    assert 0 < result.usd <= 0.2
+    free = await aoptimize(stand_in.problem, context)
+    with Ledger(stand_in.home.ledger_url) as ledger:
+        prompts = [call.prompt for call in ledger.model_calls(free.run_id)]
+    largest = max(sum(len(message["content"].encode()) for message in prompt) for prompt in prompts)
+    cap = ((largest + 64) * 10 + 256 * 100) / 1e6 + free.usd / 2
+    result = await aoptimize(stand_in.problem, context.model_copy(update={"caps": Caps(usd=cap)}))
+    assert 0 < result.usd <= cap
+    assert "USD: " in result.stopped
 
 
 async def test_draws_are_spread_over_an_ensemble(stand_in, serve):
@@ -168,7 +174,9 @@ async def test_draws_are_spread_over_an_ensemble(stand_in, serve):
     result = await aoptimize(stand_in.problem, context)
     with Ledger(stand_in.home.ledger_url) as ledger:
         by_model = {
-            row.model: row.calls for row in ledger.spending(result.run_id, by=("role", "model")) if row.role == "executor"
+            row.model: row.calls
+            for row in ledger.spending(result.run_id, by=("role", "model"))
+            if row.role == "executor"
         }
     assert by_model == {"loopback": 2, "second": 2, "third": 2}
 

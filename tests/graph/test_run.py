@@ -107,13 +107,16 @@ async def test_a_cap_on_kernels_is_never_passed(stand_in):
 
 
 async def test_a_cap_on_tokens_is_never_passed(stand_in):
-    executor = stand_in.quick.executor.model_copy(update={"max_output_tokens": 300})
-    context = stand_in.quick.model_copy(
-        update={"caps": Caps(tokens=17000), "executor": executor, "planner": executor, "summarizer": executor}
-    )
-    result = await aoptimize(stand_in.problem, context)
-    assert 0 < result.tokens <= 17000
-    assert "17000 tokens" in result.stopped
+    context = stand_in.quick.with_model(max_output_tokens=300)
+    free = await aoptimize(stand_in.problem, context)
+    with ledger_of(stand_in) as ledger:
+        prompts = [call.prompt for call in ledger.model_calls(free.run_id)]
+    largest = max(sum(len(message["content"].encode()) for message in prompt) for prompt in prompts)
+    # Room for the worst case of one call beside half of what the run really uses.
+    cap = largest + 64 + 300 + free.tokens // 2
+    result = await aoptimize(stand_in.problem, context.model_copy(update={"caps": Caps(tokens=cap)}))
+    assert 0 < result.tokens <= cap
+    assert f"{cap} tokens" in result.stopped
 
 
 async def test_a_capped_run_goes_on_under_a_higher_cap(stand_in):

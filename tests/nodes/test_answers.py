@@ -8,9 +8,7 @@ from pydantic import BaseModel
 
 from nodes.answers import Oddity, blocks, read_code, read_fields, reasoning_of
 
-KERNEL = (
-    "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n\n\n@nki.jit\ndef kernel(x):\n    return x\n"
-)
+KERNEL = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n\n\n@nki.jit\ndef kernel(x):\n    return x\n"
 
 
 class Fields(BaseModel):
@@ -83,7 +81,10 @@ def test_longer_fences_may_hold_shorter_ones():
 
 
 def test_content_in_parts_is_joined():
-    assert code([{"type": "text", "text": "```python\n"}, {"type": "text", "text": KERNEL + "```"}]).source == KERNEL
+    assert (
+        code([{"type": "text", "text": "```python\n"}, {"type": "text", "text": KERNEL + "```"}]).source
+        == KERNEL
+    )
 
 
 def fields(text, **more):

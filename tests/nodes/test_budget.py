@@ -9,7 +9,9 @@ from nodes.context import OFFLINE, Caps, Price
 
 
 def test_cached_and_reasoning_tokens_have_their_own_price():
-    usage = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=500_000, reasoning_tokens=100_000)
+    usage = Usage(
+        input_tokens=1_000_000, cached_tokens=400_000, output_tokens=500_000, reasoning_tokens=100_000
+    )
     price = Price(input=2, output=10, cached_input=0.5, reasoning=20)
     assert cost_usd(usage, price) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.4 * 10 + 0.1 * 20)
     assert cost_usd(usage, Price(input=2, output=10)) == pytest.approx(2 + 5)

@@ -26,7 +26,11 @@ def group(parent, index, *drafts, candidate_index=0, round=1):
         else:
             made.append(
                 Draft(
-                    sample=sample, kernel_id=name, status="correct", latency_ms=outcome, percent_of_peak=10 / outcome
+                    sample=sample,
+                    kernel_id=name,
+                    status="correct",
+                    latency_ms=outcome,
+                    percent_of_peak=10 / outcome,
                 )
             )
     return PlanGroup(
@@ -109,7 +113,11 @@ def test_the_frontier_is_sorted_distinct_correct_and_within_the_beam(drafts, bea
 
 
 def test_slots_name_where_kept_kernels_came_from():
-    groups = [group(BASE, 0, ("x", "timeout"), ("a", 0.9)), group(BASE, 1, ("a", 0.9)), group(BASE, 2, ("b", 0.8))]
+    groups = [
+        group(BASE, 0, ("x", "timeout"), ("a", 0.9)),
+        group(BASE, 1, ("a", 0.9)),
+        group(BASE, 2, ("b", 0.8)),
+    ]
     assert chosen_slots(groups, {"a", "b"}) == ["0.0.1", "0.2.0"]
 
 
@@ -123,7 +131,9 @@ def test_what_was_tried_is_told_with_its_outcome():
 
 
 def test_a_full_check_can_take_a_verdict_back():
-    failed = without(group(BASE, 0, ("a", 0.5), ("b", 0.8)), {"a": {"status": "incorrect", "latency_ms": 0.5}})
+    failed = without(
+        group(BASE, 0, ("a", 0.5), ("b", 0.8)), {"a": {"status": "incorrect", "latency_ms": 0.5}}
+    )
     assert [draft.kernel_id for draft in failed.correct] == ["b"]
 
 
