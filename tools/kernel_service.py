@@ -12,7 +12,7 @@ from .backends.simulator import SimulatedKernel, SimulatorBackend
 from .channel import SharedArrays
 from .worker import Answer, Fault, Operation
 
-# Beyond this the source is refused by number of tensors shown, not by number found.
+# One is enough to refuse a kernel; a reader wants to see a few.
 _SHOWN_NARROWINGS = 8
 
 
@@ -93,6 +93,7 @@ class _KernelWorker:
                 {"dtype": narrowing.dtype, "tensor": narrowing.tensor, "line": narrowing.line}
                 for narrowing in self._compiled.narrowings()[:_SHOWN_NARROWINGS]
             ],
+            "written_inputs": self._compiled.written_inputs(),
         }
 
 

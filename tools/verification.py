@@ -18,6 +18,7 @@ from nkibench.problem import Work
 from nkibench.roofline import peak_ms
 
 from .backends import ArrayType, Narrowing
+from .channel import ArrayLayout
 from .profile import Profile
 
 TILE_ROWS, TILE_COLUMNS = 128, 512
@@ -200,8 +201,8 @@ def tile_squares(array: np.ndarray, subtract: np.ndarray | None = None, threads:
                     minus = second[: tile.shape[0], : tile.shape[1]]
                     np.copyto(minus, other[place], casting="unsafe")
                     np.subtract(difference, minus, out=difference)
-                flat = np.ascontiguousarray(difference).reshape(-1)
-                result[i, j] = np.dot(flat, flat)
+                # Not np.dot: BLAS would start threads for every tile, and spend its time in waking them.
+                result[i, j] = np.einsum("ij,ij->", difference, difference)
 
     with np.errstate(all="ignore"):
         if threads > 1 and array.size >= _PARALLEL_ELEMENTS:
@@ -237,7 +238,7 @@ def first_difference(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) 
     """The first element in which two runs on the same inputs differ; None if they agree to the last bit."""
     for number, (one, two) in enumerate(zip(first, second, strict=True)):
         for start, a, b in _pieces(one, two):
-            if a.tobytes() == b.tobytes():
+            if np.array_equal(a.view(np.uint8), b.view(np.uint8)):
                 continue
             differing = np.flatnonzero((a != b) & ~((a != a) & (b != b)))
             if not differing.size:
@@ -267,6 +268,26 @@ def precision_finding(narrowings: Sequence[Narrowing]) -> Finding | None:
     return Finding(Check.precision, 0, None, None, None, message)
 
 
+def inputs_finding(written: Sequence[str]) -> Finding | None:
+    """Refuses kernels that change their arguments, even where NKI lets them."""
+    if not written:
+        return None
+    message = f"the kernel writes into its argument {written[0]}; arguments must be left as they are"
+    return Finding(Check.inputs, 0, None, None, None, message)
+
+
+def size_finding(outputs: Sequence[ArrayType], expected: Expected) -> Finding | None:
+    """Refuses outputs that no reshaping can bring to the reference's shapes."""
+    if len(outputs) != len(expected.arrays):
+        message = f"the kernel returns {len(outputs)} outputs, the reference {len(expected.arrays)}"
+        return Finding(Check.number, 0, None, None, None, message)
+    for number, (output, right) in enumerate(zip(outputs, expected.arrays, strict=True)):
+        if math.prod(output.shape) != right.size:
+            message = f"output {number} has shape {list(output.shape)}, the reference {list(right.shape)}"
+            return Finding(Check.shape, number, None, None, None, message)
+    return None
+
+
 def impossible(profile: Profile, work: Work) -> Finding | None:
     """What no correct kernel can do: be faster than the roofline, or move less than the inputs and outputs."""
     least_ms = peak_ms(work, profile.target)
@@ -286,4 +307,4 @@ def impossible(profile: Profile, work: Work) -> Finding | None:
 def traffic_of(arguments: Sequence[ArrayType | float], outputs: Sequence[ArrayType]) -> int:
     """Bytes of a kernel's tensors: the least it must move, where a problem does not say."""
     arrays = [value for value in (*arguments, *outputs) if isinstance(value, ArrayType)]
-    return sum(math.prod(array.shape) * np.dtype(array.dtype).itemsize for array in arrays)
+    return sum(ArrayLayout(array.dtype, array.shape, 0).nbytes for array in arrays)

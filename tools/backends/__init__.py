@@ -39,6 +39,9 @@ class Compiled(Protocol):
     def narrowings(self) -> list[Narrowing]:
         """Every place where values are kept or multiplied in less than fp32."""
 
+    def written_inputs(self) -> list[str]:
+        """Arguments that the kernel is known to write into."""
+
 
 class Backend(Protocol):
     """What an evaluation needs of a machine."""

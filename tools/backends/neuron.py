@@ -152,6 +152,10 @@ class DeviceKernel:
         """Types below fp32 that the source names; the device's own program cannot be asked."""
         return [Narrowing(name, name, line) for name, line in gate.narrow_types(self.source)]
 
+    def written_inputs(self) -> list[str]:
+        """None that the source tells of; each run compares the arguments before and after."""
+        return []
+
     def dump(self) -> bytes:
         """Nothing: it cannot leave its process."""
         return b""

@@ -11,6 +11,7 @@ from .. import gate, neuroncore
 from ..neuroncore import dtypes, ir
 from ..neuroncore.errors import KernelHostError, NKIError, RuntimeAccessError
 from ..neuroncore.estimate import estimate
+from ..neuroncore.interpreter import Plan
 from ..profile import BackendName, Bounds, Profile, profile_from_counters
 from ..worker import Fault
 from . import ArrayType, Narrowing
@@ -25,6 +26,14 @@ class SimulatedKernel:
     def __init__(self, kernel: ir.Kernel) -> None:
         """Wraps a trace."""
         self.ir = kernel
+        self._plan: Plan | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """How it is executed; made once for all inputs."""
+        if self._plan is None:
+            self._plan = neuroncore.compile_plan(self.ir)
+        return self._plan
 
     @property
     def outputs(self) -> list[ArrayType]:
@@ -40,6 +49,17 @@ class SimulatedKernel:
         ]
         named = gate.narrow_types(self.ir.source)
         return found + [Narrowing(name, f"nl.{name}", line) for name, line in named if name in _KEPT_AS_FP32]
+
+    def written_inputs(self) -> list[str]:
+        """Arguments that the kernel stores into, which it may where it declares them mutable."""
+        inputs = {id(tensor): tensor.name for tensor in self.ir.params}
+        written = {
+            inputs[id(access.tensor.storage)]
+            for instruction, _ in self.ir.walk()
+            for access in instruction.dsts
+            if id(access.tensor.storage) in inputs
+        }
+        return sorted(written)
 
     def dump(self) -> bytes:
         """The trace as bytes that `load` accepts."""
@@ -102,8 +122,7 @@ class SimulatorBackend:
     def run(self, compiled: SimulatedKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Interprets the trace. See `Backend.run`."""
         try:
-            with np.errstate(all="ignore"):
-                return neuroncore.interpret(compiled.ir, list(inputs))
+            return compiled.plan.run(list(inputs))
         except NKIError as error:
             raise Fault(
                 "runtime_error", error.name, error.message, line=error.line or None, remedy=error.remedy

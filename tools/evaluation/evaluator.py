@@ -30,7 +30,9 @@ from ..verification import (
     compare,
     first_difference,
     impossible,
+    inputs_finding,
     precision_finding,
+    size_finding,
     traffic_of,
 )
 from ..worker import Answer, Fault
@@ -40,7 +42,8 @@ from .settings import EvaluationSettings
 
 _SERVICE = "tools.kernel_service"
 
-_LEAST_LEASE_S = 0.1
+_LEAST_PATIENCE_S = 0.1
+_DOING = {"compile": "tracing", "load": "reading the trace", "profile": "profiling", "run": "running"}
 _SHARED_BYTES = 16 << 30
 """Address space for arrays that are shared with a worker and do not count as its own memory."""
 _EITHER_STATUS = ("internal_error", "memory_limit")
@@ -48,6 +51,7 @@ _EITHER_STATUS = ("internal_error", "memory_limit")
 
 _REMEDIES = {
     Check.written: "store every element, and initialise what is accumulated into",
+    Check.inputs: "store into an output of the kernel's own, and return that",
     Check.precision: "keep every tile in float32, or run with relaxed precision",
     Check.reproducible: "make the kernel depend on nothing but its arguments",
 }
@@ -222,7 +226,8 @@ class _Run:
         self._stage = stage
         self._cancellation = cancellation
         self._progress = progress
-        self._deadline = time.monotonic() + self._settings.timeout_s
+        # Seconds that the kernel may still take; those of the reference are not its own.
+        self._left_s = self._settings.timeout_s
         self._outputs: list[ArrayType] = []
 
     def go(self) -> None:
@@ -234,7 +239,6 @@ class _Run:
         arguments = self._reference.argument_types()
         with contextlib.ExitStack() as memory:
             with self._prepared(arguments) as lease:
-                self._check_precision()
                 self._progress.work = self._work(arguments)
                 self._profile(lease)
                 if self._stage is Stage.profile:
@@ -271,6 +275,7 @@ class _Run:
             answer = self._call(lease, "compile", request, tail=source, timeout_s=patience)
             self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
             self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
+            self._check_compiled(answer.fields["written_inputs"])
             if not simulated:
                 yield lease
                 return
@@ -278,9 +283,11 @@ class _Run:
             self._call(lease, "load", tail=answer.tail)
             yield lease
 
-    def _check_precision(self) -> None:
-        finding = precision_finding(self._progress.narrowings)
-        if finding and self._settings.precision == "strict":
+    def _check_compiled(self, written_inputs: Sequence[str]) -> None:
+        finding = inputs_finding(written_inputs)
+        if finding is None and self._settings.precision == "strict":
+            finding = precision_finding(self._progress.narrowings)
+        if finding:
             self._fail(Status.incorrect, finding, None, None)
 
     def _work(self, arguments: Sequence[ArrayType | float]) -> Work:
@@ -354,9 +361,9 @@ class _Run:
             self._fail(Status.incorrect, comparison.finding, seed, regime)
 
     def _compare(self, returned: SharedArrays, expected: Expected) -> Comparison:
-        if len(returned.layouts) != len(expected.arrays):
-            # Before anything is translated: a translation of its own may not mind.
-            return compare(returned.arrays(), expected, self._problem.tolerance)
+        finding = size_finding(self._outputs, expected)
+        if finding:
+            return Comparison(math.inf, math.inf, finding)
         try:
             outputs = self._reference.translate(returned, expected)
         except Fault as fault:
@@ -407,7 +414,8 @@ class _Run:
             lease = stack.enter_context(
                 self._pool.lease(
                     _SERVICE,
-                    timeout_s=max(self._deadline - time.monotonic(), _LEAST_LEASE_S),
+                    # The calls have their own, shorter patience; this ends what this process can no longer end.
+                    timeout_s=self._settings.timeout_s + 2 * self._settings.reference_timeout_s,
                     memory_bytes=self._settings.memory_mb << 20,
                     shared_bytes=_SHARED_BYTES,
                     environment=environment,
@@ -429,9 +437,11 @@ class _Run:
     ) -> Answer:
         compiling = operation in ("compile", "load")
         failed = Status.compile_error if compiling else Status.runtime_error
+        patience = self._left_s if timeout_s is None else min(timeout_s, self._left_s)
+        started = time.monotonic()
         try:
             return lease.call(
-                operation, fields, tail=tail, arrays=arrays, writable=writable, timeout_s=timeout_s
+                operation, fields, tail=tail, arrays=arrays, writable=writable, timeout_s=patience
             )
         except Fault as fault:
             if fault.status == "unavailable":
@@ -443,17 +453,21 @@ class _Run:
             raise _Verdict(status, error) from fault
         except WorkerLost as lost:
             if lost.timed_out:
-                limit = self._settings.timeout_s if timeout_s is None else timeout_s
-                what = "tracing" if operation == "compile" else f"the {operation}"
-                raise _Verdict(
-                    Status.timeout,
-                    EvaluationError(
-                        name="timeout",
-                        message=f"{what} was not done within {limit:g} s",
-                        remedy="look for loops that do not end, and for unrolled loops of many trips",
-                    ),
-                ) from lost
+                raise _Verdict(Status.timeout, self._timeout(operation, timeout_s)) from lost
             raise _Verdict(failed, EvaluationError(name="worker_died", message=str(lost))) from lost
+        finally:
+            self._left_s = max(self._left_s - (time.monotonic() - started), _LEAST_PATIENCE_S)
+
+    def _timeout(self, operation: str, timeout_s: float | None) -> EvaluationError:
+        if timeout_s is not None and timeout_s < self._settings.timeout_s:
+            message = f"{_DOING[operation]} took more than {timeout_s:g} s"
+        else:
+            message = f"the kernel took more than {self._settings.timeout_s:g} s in all, at last for {_DOING[operation]}"
+        return EvaluationError(
+            name="timeout",
+            message=message,
+            remedy="look for loops that do not end, and for loops of very many trips",
+        )
 
 
 class _Cancellation:
