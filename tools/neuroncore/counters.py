@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from .compiler.program import UNCOUNTED, Engine, Kind, Nest, Op, Program, Role, executions
+from .compiler.program import UNCOUNTED, Engine, Kind, Nest, Op, Program, executions
 from .ir import Access, Buffer
 from .machine import Machine
 from .timing.costs import busy_ns, transfer_ns
 from .timing.masks import Mask
+from .timing.simulate import triggers_from_gpsimd
 
 
 @dataclasses.dataclass(slots=True)
@@ -55,7 +56,7 @@ def total(program: Program, machine: Machine) -> Totals:
             _count_transfer(op, count * elements, totals)
             work, _ = transfer_ns(op.transfer, machine)
             totals.busy_ns[Engine.DMA] += work * count * elements
-            if op.transfer.role is Role.STORE and not op.transfer.scratch:
+            if triggers_from_gpsimd(op):
                 totals.stores += count * some
             continue
         free = elements / rows if rows else 0.0
@@ -70,7 +71,8 @@ def total(program: Program, machine: Machine) -> Totals:
                 _add(totals, access, "write", count * free)
     if resident:
         totals.bytes["sbuf_read_bytes"] += machine.partitions * 4
-    totals.busy_ns[Engine.GPSIMD] += totals.stores * machine.store_trigger_ns + (1000.0 if totals.stores else 0.0)
+    setup = machine.gpsimd_setup_ns if totals.stores else 0.0
+    totals.busy_ns[Engine.GPSIMD] += totals.stores * machine.store_trigger_ns + setup
     return totals
 
 

@@ -13,16 +13,18 @@ _MAX_GAPS = 48
 class EngineLane:
     """An in-order engine whose instruction stream the compiler has reordered: first fitting gap, else the end."""
 
-    __slots__ = ("tail", "gaps")
+    __slots__ = ("tail", "gaps", "placed")
 
     def __init__(self) -> None:
         """Idle from time 0."""
         self.tail = 0.0
         self.gaps: list[tuple[float, float]] = []
+        self.placed = 0.0
 
     def place(self, earliest: float, duration: float) -> float:
         """Start of an instruction that cannot start before `earliest`."""
         tail = self.tail
+        self.placed += duration
         if earliest < tail:
             gaps = self.gaps
             for k in range(len(gaps)):

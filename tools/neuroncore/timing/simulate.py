@@ -22,6 +22,7 @@ from .pools import Pool
 
 LANES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA)
 _DMA = LANES.index(Engine.DMA)
+_GPSIMD = LANES.index(Engine.GPSIMD)
 _CLOCKS = _DMA + 2
 """Entries of a mark that are times: the engines, all DMA, DMA reads."""
 
@@ -40,13 +41,14 @@ repeating."""
 
 @dataclasses.dataclass(slots=True)
 class Event:
-    """One executed instruction, or a span of iterations that were skipped.
+    """One executed instruction, or what a lane did in iterations that were skipped.
 
     Attributes:
-        op: the instruction (None for a skipped span).
+        op: the instruction (None for skipped iterations).
         lane: index into `LANES`.
         start_ns: start.
         end_ns: end on its lane.
+        busy_ns: time for which the lane worked; for DMA, all queues together.
         repeats: iterations that a skipped span stands for.
     """
 
@@ -54,6 +56,7 @@ class Event:
     lane: int
     start_ns: float
     end_ns: float
+    busy_ns: float
     repeats: int = 1
 
 
@@ -111,6 +114,7 @@ class Simulation:
         self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
         self.window_full = max(1, int(machine.reorder_window))
         self.issued = 0
+        self.stores = 0.0
         self.executed = 0
         self.issue = 0.0
         self.semaphore = float(machine.semaphore_ns)
@@ -232,6 +236,7 @@ class Simulation:
         issued, executed = self.issued, self.executed
         marks: list[list[float]] = []
         lives: list[float] = []
+        worked: list[list[float]] = []
         done = 0
         while done < total:
             self._enter(block, done)
@@ -242,6 +247,7 @@ class Simulation:
                 continue
             marks.append([*(lane.tail for lane in self.engines), *self.dma.marks()])
             lives.append(self.pool.live if self.pool is not None else 0.0)
+            worked.append([*(lane.placed for lane in self.engines), self.dma.all.placed, self.stores])
             if len(marks) >= _MIN_HEAD and total - done > 2:
                 cycle = _steady_cycle(marks) if len(marks) < _MAX_HEAD else _LONGEST_CYCLE
                 if cycle:
@@ -249,9 +255,9 @@ class Simulation:
                     skip = (total - done - 1) // cycle * cycle if len(marks) < _MAX_HEAD else total - done - 1
                     if skip * (self.executed - executed) >= _WORTH_SKIPPING * done:
                         growth = (lives[-1] - lives[-1 - cycle]) / cycle
-                        self._warp(block, period, skip, cycle, marks, growth)
+                        self._warp(block, period, skip, cycle, marks, growth, worked)
                         done += skip
-                        marks, lives = [], []
+                        marks, lives, worked = [], [], []
         if pool is not None:
             self.pool = None
 
@@ -269,8 +275,9 @@ class Simulation:
             carry = carry and digit == 0
 
     def _warp(
-        self, block: _Block, period: float, skip: int, cycle: int, marks: list[list[float]], growth: float
-    ) -> None:
+        self, block: _Block, period: float, skip: int, cycle: int, marks: list[list[float]], growth: float,
+        worked: list[list[float]],
+    ) -> None:  # fmt: skip
         if period <= 0:
             return
         shift = period * skip
@@ -283,10 +290,7 @@ class Simulation:
             # The queues had to catch up with transfers that were ahead of time so far: everybody waits for them.
             late = done_at + float(self.machine.dma_trigger_ns) - (max(now[k] for k in active) + shift)
             shift += max(0.0, min(late, overflow))
-        if self.record:
-            for k in active:
-                share = min(1.0, max(0.0, (now[k] - before[k]) / (period * cycle)))
-                self.events.append(Event(None, k, now[k], now[k] + shift * share, skip))
+        self._account(cycle, skip, max(now[:_CLOCKS]), shift, worked)
         for k in active:
             self.engines[k].warp(before[k], shift)
         self.window = deque((w + shift if w > since else w for w in self.window), maxlen=self.window_full)
@@ -307,6 +311,19 @@ class Simulation:
             self.issue += shift
         for nest in block.nests:
             self.epochs[nest] += 1
+
+    def _account(self, cycle: int, skip: int, start: float, shift: float, worked: list[list[float]]) -> None:
+        """Add the work of skipped iterations to what every lane has done, and to the record."""
+        early, late = worked[-1 - cycle], worked[-1]
+        done = [(b - a) / cycle * skip for a, b in zip(early, late, strict=True)]
+        for k in range(_DMA):
+            self.engines[k].placed += done[k]
+        self.stores += done[-1]
+        if self.record:
+            done[_GPSIMD] += done[-1] * float(self.machine.store_trigger_ns)
+            for k in range(_DMA + 1):
+                if done[k] > 0:
+                    self.events.append(Event(None, k, start, start + shift, done[k], skip))
 
     def _execute(self, step: _Step) -> None:
         values = self.values
@@ -397,8 +414,14 @@ class Simulation:
             end = finish = start + duration
             window.append(finish)
             self.issued += 1
+        if triggers_from_gpsimd(step.op):
+            self.stores += 1
         if self.record:
-            self.events.append(Event(step.op, lane_index, start, end))
+            busy = end - start if lane_index != _DMA else step.work * rows * fraction
+            self.events.append(Event(step.op, lane_index, start, end, busy))
+            if triggers_from_gpsimd(step.op):
+                trigger = float(self.machine.store_trigger_ns)
+                self.events.append(Event(step.op, _GPSIMD, max(0.0, start - trigger), start, trigger))
         if finish > self.end:
             self.end = finish
         for storage, base, terms, offsets in step.reads:
@@ -533,6 +556,6 @@ def _guards(nest: Nest) -> set[LoopVar]:
     return found
 
 
-def store_count_role(op: Op) -> bool:
-    """Whether an op is an output store, which GpSimd triggers."""
-    return op.transfer is not None and op.transfer.role is Role.STORE
+def triggers_from_gpsimd(op: Op) -> bool:
+    """Whether an op is an output store, which GpSimd triggers (spills are not: the profiles' GpSimd times)."""
+    return op.transfer is not None and op.transfer.role is Role.STORE and not op.transfer.scratch
