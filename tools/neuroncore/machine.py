@@ -83,6 +83,7 @@ class Machine:
     dma_completion_ns: Fact
     dma_element_ns: Fact
     store_trigger_ns: Fact
+    gpsimd_setup_ns: Fact
     # Synchronization, launch
     semaphore_ns: Fact
     launch_ns: Fact
@@ -154,6 +155,7 @@ TRN1 = Machine(
     dma_completion_ns=Fact(900, "ns", _FIT, fitted=True),
     dma_element_ns=Fact(4, "ns", "an element-granular transfer costs a few ns an element inside one descriptor"),
     store_trigger_ns=Fact(62, "ns", "GpSimd active time over output stores, eight trn1 profiles: 61 to 66"),
+    gpsimd_setup_ns=Fact(1000, "ns", "what remains of GpSimd's active time in the same eight profiles"),
     semaphore_ns=Fact(60, "ns", "60 access cycles at about 1 GHz; 60 to 100 fit the profiles equally"),
     launch_ns=Fact(20_000, "ns", "mamba tutorial's profile: first and last instruction against total time"),
     first_run_offset_ns=Fact(90_000, "ns", _FIT, fitted=True),

@@ -473,7 +473,8 @@ class _Lowering:
 
     def op_tensor_tensor(self, instr: Instr) -> None:
         a, b = instr.args.get("data1"), instr.args.get("data2")
-        assert isinstance(a, Access) and isinstance(b, Access)
+        if not (isinstance(a, Access) and isinstance(b, Access)):
+            raise TypeError(f"line {instr.line}: {instr.op} needs two tiles")
         self.tensor_tensor(
             a, b, instr.dst, str(instr.attrs.get("op")), str(instr.attrs.get("engine", "unknown")),
         )  # fmt: skip
@@ -614,7 +615,8 @@ class _Lowering:
 
     def op_nc_matmul(self, instr: Instr) -> None:
         stationary, moving = self.tile(instr, "stationary"), instr.args.get("moving")
-        assert isinstance(moving, Access)
+        if not isinstance(moving, Access):
+            raise TypeError(f"line {instr.line}: {instr.op} needs a moving tile")
         self.matmul(instr, stationary, moving)
 
     op_nc_matmul_mx = op_nc_matmul
@@ -622,7 +624,8 @@ class _Lowering:
     def op_matmul(self, instr: Instr) -> None:
         """x @ y: x is transposed on the array first unless the call says that it already is."""
         x, y = instr.args.get("x"), instr.args.get("y")
-        assert isinstance(x, Access) and isinstance(y, Access)
+        if not (isinstance(x, Access) and isinstance(y, Access)):
+            raise TypeError(f"line {instr.line}: {instr.op} needs two tiles")
         if not instr.attrs.get("transpose_x"):
             turned = self.temp((_free(x), x.shape[0]), x.dtype)
             self.transpose(x, turned, hidden=True)
