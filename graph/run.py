@@ -26,7 +26,10 @@ from memory_store.errors import UnknownRun
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
 from nodes.context import Caps, RunContext
+from nkibench.registry import problem_names
 from nodes.finish import summed_up
+from nodes.prepare import begin_run
+from nodes.problems import definition_of
 from nodes.services import RESOURCES, Resources, close_services, services
 from nodes.state import UserProblem
 
@@ -251,6 +254,9 @@ class _Drive:
         step: Any = given
         if given is None:
             step = await self._taken_up(graph, extend)
+        else:
+            # Before anything else, so that a run is never without a record to be resumed by.
+            await begin_run(self._run_id, definition_of(given["problem"])[0], self._context)
         while True:
             try:
                 await self._stream(graph, step)
@@ -285,7 +291,7 @@ class _Drive:
         """What to go on with: nothing where a run was cut off, the input where it had not even begun."""
         state = await graph.aget_state(self._config)
         if not state.values and not state.next:
-            raise RunError(f"run {self._run_id} has left no checkpoint to go on from; start it again")
+            return await self._from_the_start()
         goes_on = extend and state.values.get("round", 0) < self._context.iterations
         if not state.next and goes_on and state.values.get("result"):
             # Back to where a round begins.
@@ -299,6 +305,15 @@ class _Drive:
         if state.next or goes_on:
             await self._note(RunStatus.RUNNING)
         return None
+
+    async def _from_the_start(self) -> dict[str, Any]:
+        """The input of a run that was cut off before its first checkpoint."""
+        home = RESOURCES.get(Resources()).home
+        assert home is not None
+        (problem,) = (await asyncio.to_thread(_find, home, self._run_id)).problems
+        if problem not in problem_names():
+            raise RunError(f"run {self._run_id} was cut off before it began; start it again")
+        return {"problem": problem}
 
     def _result(self, values: Mapping[str, Any]) -> Result:
         if values.get("error"):

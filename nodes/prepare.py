@@ -73,13 +73,28 @@ async def _start(state: State, context: RunContext, run_id: str) -> dict[str, An
     if not context.replay_of:
         checked = {context.role(role).model_dump_json(): context.role(role) for role in Role}
         await asyncio.gather(*(check_endpoint(settings) for settings in checked.values()))
+    await begin_run(run_id, name, context)
+    shared = await services(run_id, context, definition)
+    try:
+        return await _baseline(shared, definition)
+    except CannotStart as error:
+        await shared.record.set_status(RunStatus.FAILED, str(error))
+        raise
+
+
+async def begin_run(run_id: str, problem: str, context: RunContext) -> None:
+    """Write the run down, so that it can be found again whatever happens next; once is enough.
+
+    Raises:
+        memory_store.errors.MemoryStoreError: the home or the ledger cannot be used.
+    """
     _, ledger = await open_ledger()
 
     def begin() -> None:
         with ledger:
             ledger.start_run(
                 run_id,
-                problems=[name],
+                problems=[problem],
                 settings=context.model_dump(mode="json"),
                 seed=context.seed,
                 target=context.target,
@@ -88,12 +103,6 @@ async def _start(state: State, context: RunContext, run_id: str) -> dict[str, An
             )
 
     await asyncio.to_thread(begin)
-    shared = await services(run_id, context, definition)
-    try:
-        return await _baseline(shared, definition)
-    except CannotStart as error:
-        await shared.record.set_status(RunStatus.FAILED, str(error))
-        raise
 
 
 async def _baseline(shared: Services, definition: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 import traceback
@@ -50,10 +51,8 @@ def work(home: Home, run_id: str, is_new: bool, calls: Path) -> None:
 
 def has_begun(home: Home, run_id: str) -> bool:
     """Whether there is anything to resume."""
-    if not (home.root / "ledger.sqlite").exists():
+    if not home.checkpoints_path.exists():
         return False
-    import sqlite3
-
     with sqlite3.connect(home.checkpoints_path) as database:
         try:
             found = database.execute("select count(*) from checkpoints where thread_id = ?", (run_id,))
