@@ -20,6 +20,7 @@ from .fuse_tensor_scalar import FuseTensorScalar
 from .hoist_invariant import HoistInvariant
 from .interchange_loops import InterchangeLoops
 from .move_engine import MoveEngine
+from .narrow_tile import NarrowTile
 from .printer import print_kernel
 from .read_psum_directly import ReadPsumDirectly
 from .refusal import RewriteError
@@ -31,6 +32,7 @@ from .widen_tile import WidenTile
 
 REWRITES: tuple[Rewrite[Option], ...] = (
     WidenTile(),
+    NarrowTile(),
     CoarsenDma(),
     HoistInvariant(),
     ExplicitTranspose(),

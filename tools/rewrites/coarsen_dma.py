@@ -24,6 +24,7 @@ class CoarsenOption(Option):
         instr: where the load or store is, inside the loop.
         name: the loop's index.
         tensor: the HBM tensor.
+        tile: the tile on chip.
         stores: whether it is a store.
         trips: iterations of the loop.
         factor: how many transfers become one.
@@ -33,16 +34,17 @@ class CoarsenOption(Option):
     instr: Path
     name: str
     tensor: str
+    tile: str
     stores: bool
     trips: int
     factor: int
 
     def describe(self) -> str:
         """See `Option`."""
-        verb = "Store" if self.stores else "Load"
-        where = "to" if self.stores else "from"
         count = f"all {self.trips}" if self.factor == self.trips else f"{self.factor} of the {self.trips}"
-        return f"{verb} {count} tiles of the loop over {self.name} {where} `{self.tensor}` in one transfer"
+        if self.stores:
+            return f"Store {count} tiles `{self.tile}` of the loop over {self.name} to `{self.tensor}` in one transfer"
+        return f"Load {count} tiles `{self.tile}` of the loop over {self.name} from `{self.tensor}` in one transfer"
 
 
 class CoarsenDma(Rewrite[CoarsenOption]):
@@ -62,13 +64,15 @@ class CoarsenDma(Rewrite[CoarsenOption]):
                 if loop not in around or instr.op not in ("nl.load", "nl.store"):
                     continue
                 stores = instr.op == "nl.store"
-                hbm = instr.dst if stores else instr.args["src"]
-                if not isinstance(hbm, Access) or loop.var not in hbm.loops():
+                operand = instr.args["value" if stores else "src"]
+                if not isinstance(operand, Access):
+                    continue
+                hbm, tile = (instr.dst, operand) if stores else (operand, instr.dst)
+                if loop.var not in hbm.loops():
                     continue
                 for factor in mergeable_factors(loop):
-                    yield CoarsenOption(
-                        path, where, loop.var.name, hbm.tensor.name, stores, loop.trips, factor
-                    )
+                    names = (loop.var.name, hbm.tensor.name, tile.tensor.name)
+                    yield CoarsenOption(path, where, *names, stores, loop.trips, factor)
 
     def edit(self, kernel: Kernel, option: CoarsenOption) -> None:
         """See `Rewrite`."""

@@ -21,18 +21,20 @@ class TransposeOption(Option):
     Attributes:
         instr: where the matmul is.
         tensor: its left operand.
+        result: the tensor it computes.
         levels: loops to leave, counted from the innermost; 0 keeps the transpose next to the matmul.
         loop: index of the outermost loop left, empty if none.
     """
 
     instr: Path
     tensor: str
+    result: str
     levels: int
     loop: str
 
     def describe(self) -> str:
         """See `Option`."""
-        what = f"Transpose `{self.tensor}` explicitly for nisa.nc_matmul instead of inside nl.matmul"
+        what = f"Transpose `{self.tensor}` explicitly, not inside the nl.matmul into `{self.result}`"
         return f"{what}, once before the loop over {self.loop}" if self.levels else what
 
 
@@ -52,12 +54,13 @@ class ExplicitTranspose(Rewrite[TransposeOption]):
             x = instr.args.get("x")
             if instr.op != "nl.matmul" or not isinstance(x, Access):
                 continue
-            yield TransposeOption(path, x.tensor.name, 0, "")
+            names = (x.tensor.name, instr.dst.tensor.name)
+            yield TransposeOption(path, *names, 0, "")
             if instr.attrs.get("transpose_x"):
                 continue
             for levels in range(1, len(loops) + 1):
                 if loops[-levels].var not in x.loops():
-                    yield TransposeOption(path, x.tensor.name, levels, loops[-levels].var.name)
+                    yield TransposeOption(path, *names, levels, loops[-levels].var.name)
 
     def edit(self, kernel: Kernel, option: TransposeOption) -> None:
         """See `Rewrite`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..neuroncore.ir import (
     Access,
     Buffer,
@@ -155,6 +157,7 @@ def tidy(kernel: Kernel) -> None:
         if tensor.kind is not TensorKind.INPUT:
             _make_unique(tensor, names)
         names.add(tensor.name)
+    _name_loops(kernel.body, set())
 
 
 def _inline_single_trips(kernel: Kernel, body: list[Node], scope: Loop | None) -> None:
@@ -182,6 +185,21 @@ def _without_empty_reductions(instr: Instr) -> Instr:
 
 def _without_unit_axes(access: Access) -> Access:
     return access.substitute({k: 0 for k, n in enumerate(access.shape) if n == 1})
+
+
+def _name_loops(body: list[Node], names: set[str]) -> None:
+    """Give every loop an index name of its own, as tracing does: ``n``, ``n_1``, ``n_2``."""
+    for node in body:
+        if not isinstance(node, Loop):
+            continue
+        stem, n = re.sub(r"_\d+$", "", node.var.name), 0
+        name = stem
+        while name in names:
+            n += 1
+            name = f"{stem}_{n}"
+        node.var.name = name
+        names.add(name)
+        _name_loops(node.body, names)
 
 
 def _make_unique(tensor: Tensor, names: set[str]) -> None:

@@ -53,6 +53,15 @@ def test_random_sequences_keep_results_and_identity(name, seed):
         assert difference <= 1e-5 * np.linalg.norm(theirs.astype(np.float64)), history
 
 
+@pytest.mark.parametrize("name", problem_names())
+def test_a_description_names_one_option_only(name):
+    problem = load_problem(name)
+    reference = problem.reference(small=True)
+    kernel = trace(problem.baseline_source(), reference.to_nki(reference.inputs(0)))
+    sentences = [option.describe() for rewrite in REWRITES for option in rewrite.candidates(kernel)]
+    assert len(set(sentences)) == len(sentences)
+
+
 def test_names_are_unique_and_lead_to_the_rewrite():
     assert len({r.name for r in REWRITES}) == len(REWRITES) >= 20
     assert all(rewrite_named(r.name) is r and r.summary and r.targets for r in REWRITES)
