@@ -52,7 +52,8 @@ class Progress:
         self._due_in_round = self._per_candidate
         self._tried = 0
         self._correct = 0
-        self._first_tried: int | None = None
+        self._done = 0
+        self._first_done: int | None = None
         self._best_ms: float | None = None
         self._best_percent: float | None = None
         self._recent: list[str] = []
@@ -131,9 +132,11 @@ class Progress:
         self._titles[event["candidate"], event["plan"]] = str(event["title"])
 
     def _on_evaluated(self, event: Mapping[str, Any]) -> None:
-        if self._first_tried is None:
-            self._first_tried, self._began = self._tried, time.monotonic()
-        self._tried += 1
+        if self._first_done is None:
+            self._first_done, self._began = self._done, time.monotonic()
+        # A draft without a kernel is work done, and nothing tried.
+        self._tried += event.get("kernel_id") is not None
+        self._done += 1
         self._in_round += 1
         latency = event.get("latency_ms")
         good = event.get("status") == "correct" and latency is not None
@@ -197,7 +200,7 @@ class Progress:
 
     def _left(self, iterations: int) -> str:
         """Time left, from the pace so far and the kernels that a full beam still means."""
-        done = self._tried - (self._first_tried or 0)
+        done = self._done - (self._first_done or 0)
         if done < 2 or not self._round:
             return "time left: not known yet"
         remaining = max(0, self._due_in_round - self._in_round)
