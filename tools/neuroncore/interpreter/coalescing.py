@@ -1,6 +1,7 @@
 """Results computed in place: a temporary that is only copied into another tensor is computed there.
 
-``psum = matmul(...); tile = copy(psum); store(out, tile)`` becomes one matmul that writes `out`. A move ``T[f] = S[g]``
+``psum = matmul(...); tile = copy(psum); store(out, tile)`` becomes one matmul that writes `out`, and
+``total += copy(matmul(...))`` one that adds to `total`. A move ``T[f] = S[g]``
 lets S be a part of T if S holds nothing but what the move copies, T is touched by nobody else while S lives, and S is
 complete when it is copied. Accesses to S are then rewritten into accesses to T and the move is dropped.
 """
@@ -13,6 +14,7 @@ from ..ir import Access, Affine, Indirect, Instr, Loop, LoopVar, Node, Tensor
 from .coverage import covers_tensor
 from .overlap import Linear, linear, meet, row_major
 from .program import Program, Site, inside, on_chip, reads, sites
+from .semantics import MATMULS
 
 MAX_USES = 400
 """Uses of one tensor looked at before leaving it alone."""
@@ -42,14 +44,14 @@ def coalesce(program: Program, exposed: set[Tensor]) -> None:
     dropped: set[int] = set()
     for site in reversed(order):
         instr = site.instr
-        if instr.op != "move" or instr.mask or "combine" in instr.attrs:
+        if instr.op != "move" or instr.mask:
             continue
         source, target = instr.args["src"], instr.dst
         assert isinstance(source, Access)
         if source.is_indirect or target.is_indirect:
             continue
         inner, outer = source.tensor, target.tensor
-        if inner in exposed or inner in program.inits and inner in exposed:
+        if inner in exposed or "combine" in instr.attrs and not _is_summand(instr, uses.get(inner, [])):
             continue
         if not program.is_private(inner) or inner.dtype != outer.dtype or inner is outer or outer.view_of is not None:
             continue
@@ -60,12 +62,32 @@ def coalesce(program: Program, exposed: set[Tensor]) -> None:
         for use in uses.pop(inner, []):
             if use.site.instr is instr:
                 continue
+            if "combine" in instr.attrs:
+                _add_up(use.site.instr, instr.attrs["reset"])
             _redirect(use.site.instr, inner, place)
             moved = place.of(use.access)
             uses[outer.storage].append(_Use(use.site, moved, use.is_write))
         uses[outer.storage] = [u for u in uses[outer.storage] if u.site.instr is not instr]
     if dropped:
         _drop(program.body, dropped)
+
+
+def _is_summand(move: Instr, uses: list[_Use]) -> bool:
+    """Whether a move adds up the results of one matmul that nobody else sees: then the matmul can add them up itself."""
+    others = [u.site.instr for u in uses if u.site.instr is not move]
+    if move.attrs["combine"] != "add" or not others or any(o is not others[0] for o in others):
+        return False
+    writer = others[0]
+    if writer.op not in MATMULS or writer.mask or len([u for u in uses if u.site.instr is not move and u.is_write]) != 1:
+        return False
+    return "combine" not in writer.attrs or writer.attrs["reset"] is not None
+
+
+def _add_up(matmul: Instr, reset: tuple[LoopVar, ...] | None) -> None:
+    """Let a matmul start afresh only where both it and the sum of its results do."""
+    own = matmul.attrs.get("reset", ())
+    matmul.attrs["combine"] = "add"
+    matmul.attrs["reset"] = None if reset is None else (*reset, *own)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..ir import Access, Affine, Indirect, Instr, Loop, LoopVar, Node, Tensor, TensorKind
 from .coverage import Swept, Uses, is_covered, swept, uses_of
+from .functions import converted
 from .overlap import Linear, linear, meet, row_major
 from .program import Program, Site, common_loops, inside, on_chip, reads, sites
 
@@ -223,13 +224,40 @@ class _Placer:
     def statement(self, site: Site) -> Statement:
         instr = site.instr
         args: dict[str, Ref | Scalar] = {}
-        for name, value in instr.args.items():
+        for name, value in self.with_constants(instr).items():
             args[name] = self.ref(value) if isinstance(value, Access) else value
         for dst in instr.dsts:
             tensor = dst.tensor
             if tensor not in self.placed and on_chip(tensor) and tensor.view_of is None and not dst.is_indirect:
                 self.lay_out(tensor, instr, dst, args)
         return Statement(instr, tuple(self.ref(d) for d in instr.dsts), args)
+
+    def with_constants(self, instr: Instr) -> dict[str, Any]:
+        """The operands, with tiles that hold one constant replaced by it where a number may stand."""
+        args = dict(instr.args)
+        for name in _MAY_BE_NUMBERS.get(instr.op, ("x", "y") if instr.op.startswith("nl.") and "y" in args else ()):
+            value = args.get(name)
+            if not isinstance(value, Access) or name in ("x", "y") and not _both_tiles(args):
+                continue
+            number = self.constant(value.tensor)
+            if number is not None:
+                args[name] = number
+        return args
+
+    def constant(self, tensor: Tensor) -> float | None:
+        """The value that every element of a temporary has all its life."""
+        if not self.program.is_private(tensor):
+            return None
+        writers = self.writers.get(tensor, [])
+        if not writers:
+            value = self.program.inits.get(tensor)
+        elif tensor in self.exposed:
+            return None
+        elif len(writers) == 1 and writers[0][0].instr.op == "fill" and "combine" not in writers[0][0].instr.attrs:
+            value = writers[0][0].instr.attrs["value"]
+        else:
+            return None
+        return None if value is None else float(converted(np.asarray(value, np.float64), tensor.dtype))
 
     # -- storage ---------------------------------------------------------------------------------------------------------
     def storage(self, tensor: Tensor) -> Storage:
@@ -311,14 +339,15 @@ class _Placer:
             return False
         if not self.program.is_private(tensor) or len(self.writers[tensor]) != 1 or tensor in self.exposed:
             return False
+        origin = self.where(source.tensor)
+        fixed = self._fixed(site, tensor)
         readers = self.readers.get(tensor, [])
-        writers = self.writers.get(source.tensor.storage, [])
+        writers = self.writers.get(origin.storage.tensor, [])
         if len(readers) + len(writers) > MAX_USES or any(a.is_indirect for _, a in readers):
             return False
-        if not self._outlives(source.tensor, tensor, site) or not self._all_within(site, target, readers):
+        if any(v not in fixed for v in origin.storage.loops) or not self._all_within(site, target, readers):
             return False
-        origin = self.where(source.tensor)
-        solved = _strides_of_view(target, source, origin, self._fixed(site, tensor))
+        solved = _strides_of_view(target, source, origin, fixed)
         if solved is None or not self._stays(site, source, tensor, readers, writers):
             return False
         self.placed[tensor] = _Placed(origin.storage, *solved)
@@ -328,14 +357,6 @@ class _Placer:
     def _fixed(site: Site, tensor: Tensor) -> set[LoopVar]:
         below = inside(site.loops, tensor.scope)
         return {loop.var for loop in site.loops[: len(site.loops) - len(below)]}
-
-    @staticmethod
-    def _outlives(source: Tensor, tensor: Tensor, site: Site) -> bool:
-        if source.scope is None:
-            return True
-        if tensor.scope is None:
-            return False
-        return site.loops.index(source.scope) <= site.loops.index(tensor.scope)
 
     @staticmethod
     def _all_within(site: Site, target: Access, readers: list[tuple[Site, Access]]) -> bool:
@@ -390,6 +411,21 @@ class _Placer:
             if meet(here, there, equal):
                 return False
         return True
+
+
+_MAY_BE_NUMBERS: dict[str, tuple[str, ...]] = {
+    "nisa.activation": ("bias", "scale"),
+    "nisa.activation_reduce": ("bias", "scale"),
+    "nisa.tensor_scalar": ("operand0", "operand1"),
+    "nisa.tensor_scalar_reduce": ("operand0",),
+    "nisa.scalar_tensor_tensor": ("operand0",),
+    "nisa.tensor_tensor_scan": ("initial",),
+}
+"""Operands that may be tiles or numbers."""
+
+
+def _both_tiles(args: dict[str, Any]) -> bool:
+    return isinstance(args["x"], Access) and isinstance(args["y"], Access)
 
 
 def _strides_of_view(

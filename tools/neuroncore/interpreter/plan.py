@@ -20,7 +20,7 @@ from .memory import Layout, lay_out
 from .placement import Placement, Storage, place
 from .program import normalised
 from .schedule import Budgets, Pieces, Run, Schedule, schedule
-from .scoping import scope_tensors
+from .scoping import find_first_iterations, scope_tensors
 
 SEED = 0
 """Of the random numbers that `nl.rand` and dropout draw."""
@@ -110,6 +110,7 @@ def compile_plan(kernel: Kernel, budgets: Budgets | None = None) -> Plan:
     program = normalised(kernel)
     scope_tensors(program)
     apply_masks(program)
+    find_first_iterations(program)
     exposed = tensors_to_fill(program)
     coalesce(program, exposed)
     placement = place(program, exposed)

@@ -29,7 +29,7 @@ class Budgets:
     """
 
     elementwise: int = 3 << 19
-    matmul: int = 24 << 20
+    matmul: int = 48 << 20
     scan: int = 32 << 20
     hoist: int = 64 << 20
 
@@ -293,6 +293,19 @@ class _Facts:
         return k < len(pa) and k < len(pb) and pa[k] is pb[k]
 
 
+@dataclasses.dataclass(slots=True)
+class _Traffic:
+    """Use of a storage that outlives an iteration: who reads and writes it, and how much of it an iteration touches."""
+
+    readers: set[int] = dataclasses.field(default_factory=set)
+    writers: set[int] = dataclasses.field(default_factory=set)
+    nbytes: int = 0
+
+    def is_reused(self) -> bool:
+        """Whether an iteration comes back to the same elements."""
+        return len(self.readers) > 1 or any(r not in self.writers for r in self.readers) and bool(self.writers)
+
+
 class _Scheduler:
     def __init__(self, facts: _Facts, budgets: Budgets) -> None:
         self.facts = facts
@@ -353,7 +366,7 @@ class _Scheduler:
         v = nest.var
         first: dict[Storage, int] = {}
         last: dict[Storage, int] = {}
-        shared: dict[Storage, tuple[int, int]] = {}
+        outside: dict[Storage, _Traffic] = {}
         statements = self.facts.under[v]
         for k, s in enumerate(statements):
             for ref, is_write in refs_of(s):
@@ -362,8 +375,9 @@ class _Scheduler:
                     first.setdefault(storage, k)
                     last[storage] = k
                 elif v in ref.map.loops and (s.op not in MATMULS or is_write):
-                    count, size = shared.get(storage, (0, 0))
-                    shared[storage] = count + 1, max(size, self._touched(ref, s, v, taken))
+                    traffic = outside.setdefault(storage, _Traffic())
+                    (traffic.writers if is_write else traffic.readers).add(k)
+                    traffic.nbytes = max(traffic.nbytes, self._touched(ref, s, v, taken))
         events = [0] * (len(statements) + 1)
         for storage, start in first.items():
             size = storage.size * storage.dtype.itemsize
@@ -376,7 +390,7 @@ class _Scheduler:
         for change in events:
             live += change
             peak = max(peak, live)
-        return peak + sum(size for count, size in shared.values() if count > 1)
+        return peak + sum(t.nbytes for t in outside.values() if t.is_reused())
 
     def _touched(self, ref: Ref, s: Statement, nest: LoopVar, taken: dict[LoopVar, int]) -> int:
         extents = [n for stride, n in ref.map.axes if stride]

@@ -18,7 +18,7 @@ from .program import Program, Site, common_loops, inside, reads, sites
 
 
 def scope_tensors(program: Program) -> None:
-    """Give every private tensor its narrowest scope, and every accumulation its first iteration. In place."""
+    """Give every private tensor its narrowest scope. In place."""
     uses = _uses(program)
     removed: set[int] = set()
     moved: dict[Tensor, tuple[Tensor, tuple[int, ...]]] = {}
@@ -27,7 +27,6 @@ def scope_tensors(program: Program) -> None:
         if sites_:
             _narrow(program, tensor, sites_, moved)
     _rewrite(program.body, moved, removed)
-    _find_first_iterations(program)
 
 
 def _uses(program: Program) -> dict[Tensor, list[tuple[Site, Access]]]:
@@ -192,8 +191,8 @@ def _rewrite(
     nodes[:] = kept
 
 
-def _find_first_iterations(program: Program) -> None:
-    """Let an accumulation into a tensor of zeros start by overwriting, where that is the same.
+def find_first_iterations(program: Program) -> None:
+    """Let an accumulation into a tensor of zeros start by overwriting, where that is the same. In place.
 
     PSUM that nothing has written accumulates from zero.
     """
