@@ -74,6 +74,8 @@ class Machine:
     gpsimd_start_cycles: Fact
     half_precision_copy_gain: Fact
     strided_port_factor: Fact
+    vector_scalar_port_shared: Fact
+    vector_gpsimd_port_shared: Fact
     # DMA
     dma_engines: Fact
     dma_rows_per_engine: Fact
@@ -147,6 +149,8 @@ TRN1 = Machine(
     gpsimd_start_cycles=Fact(150, "cycles", "nki.isa cost table, GPSIMD_START"),
     half_precision_copy_gain=Fact(1, "times", "nki.isa cost table: copies of bf16 tiles take N cycles on NC-v2"),
     strided_port_factor=Fact(1.5, "times", _ARCH1 + ": innermost stride of 16 bytes or more"),
+    vector_scalar_port_shared=Fact(1, "yes or no", _ARCH1 + ": VectorE and ScalarE cannot access PSUM together"),
+    vector_gpsimd_port_shared=Fact(1, "yes or no", _ARCH1 + ": VectorE and GpSimdE cannot access SBUF together"),
     dma_engines=Fact(16, "engines", _ARCH1),
     dma_rows_per_engine=Fact(8, "partitions", "DMA introduction of the NKI guide: partition p uses engine p // 8"),
     dma_piece_ns=Fact(59, "ns", _FIT, fitted=True),
@@ -180,6 +184,8 @@ TRN2 = dataclasses.replace(
     vector_overhead_ns=Fact(155, "ns", "PSUM evictions of AWS's trn2 matmul example: 0.69 us for N=512"),
     scalar_overhead_ns=Fact(56, "ns", "trn1's, in cycles"),
     half_precision_copy_gain=Fact(4, "times", _ARCH2 + ": VectorE performance modes"),
+    vector_scalar_port_shared=Fact(0, "yes or no", _ARCH2 + ": lifted"),
+    vector_gpsimd_port_shared=Fact(0, "yes or no", _ARCH2 + ": lifted"),
     dma_piece_ns=Fact(63, "ns", "AWS's trn2 matmul example: 108 ns for 1 KiB pieces, less 45 ns of bytes"),
     dma_bytes_per_ns=Fact(23, "bytes per ns and engine", "DMA bandwidth guide"),
     profiler_peak_flops=Fact(78.6e12, "FLOP/s", "AWS's trn2 profile analysis"),

@@ -12,7 +12,7 @@ import dataclasses
 from collections import deque
 
 from ..compiler.program import Engine, Nest, Node, Op, Program, Role
-from ..ir import Access, LoopKind, LoopVar, Tensor
+from ..ir import Access, Buffer, LoopKind, LoopVar, Tensor
 from ..machine import Machine
 from .costs import busy_ns, transfer_ns
 from .layout import Storage, layout
@@ -77,7 +77,8 @@ class _Step:
     """An op made ready to execute: slots instead of loop variables, numbers instead of formulas."""
 
     __slots__ = (
-        "op", "lane", "busy", "work", "shortest", "reads", "writes", "once", "after", "last", "mask", "latency", "deaths", "ordered",
+        "op", "lane", "busy", "work", "shortest", "reads", "writes", "once", "after", "last", "mask", "latency", "deaths",
+        "ordered", "ports",
     )  # fmt: skip
 
     def __init__(self, op: Op) -> None:
@@ -111,6 +112,11 @@ class Simulation:
         self.epochs: dict[Nest, int] = {}
         self.engines = [EngineLane() for _ in range(_DMA)]
         self.dma = DmaQueues()
+        self.psum_port = EngineLane()
+        self.sbuf_port = EngineLane()
+        self.shares_sbuf_port = bool(machine.vector_gpsimd_port_shared) and any(
+            op.engine is Engine.GPSIMD for op, _ in program.walk()
+        )
         self.window: deque[float] = deque(maxlen=max(1, int(machine.reorder_window)))
         self.window_full = max(1, int(machine.reorder_window))
         self.issued = 0
@@ -186,6 +192,7 @@ class Simulation:
         step.last = tuple(self._slot(v) for v in op.last_of)
         step.mask = Mask(op.mask, op.mask_shape, self._slot) if op.mask else None
         step.latency = 0.0
+        step.ports = self._ports(op)
         step.ordered = False
         step.busy = step.work = step.shortest = 0.0
         if op.transfer is not None:
@@ -203,6 +210,21 @@ class Simulation:
             (self.storages[d.tensor], tuple(self._slot(v) for v in d.loops)) for d in self.deaths.get(op, ())
         ]
         return step
+
+    def _ports(self, op: Op) -> tuple[EngineLane, ...]:
+        """Memory ports that an instruction has to itself: on NC-v2 VectorE and ScalarE exclude each other from PSUM,
+        VectorE and GpSimd from SBUF (architecture guide). The fourteen profiles are as well explained with it as
+        without; it is what makes kernels that read PSUM from both engines slower than those that evict.
+        """
+        tiles = (*op.reads, *op.writes)
+        found = []
+        if op.engine in (Engine.VECTOR, Engine.SCALAR) and self.machine.vector_scalar_port_shared:
+            if any(a.tensor.buffer is Buffer.PSUM for a in tiles):
+                found.append(self.psum_port)
+        if op.engine in (Engine.VECTOR, Engine.GPSIMD) and self.shares_sbuf_port:
+            if any(a.tensor.buffer is Buffer.SBUF for a in tiles):
+                found.append(self.sbuf_port)
+        return tuple(found)
 
     def _ref(self, access: Access) -> tuple[Storage, int, list[tuple[int, int]], tuple[int, ...]] | None:
         storage = self.storages.get(access.tensor)
@@ -293,6 +315,8 @@ class Simulation:
         self._account(cycle, skip, max(now[:_CLOCKS]), shift, worked)
         for k in active:
             self.engines[k].warp(before[k], shift)
+        self.psum_port.warp(recent, shift)
+        self.sbuf_port.warp(recent, shift)
         self.window = deque((w + shift if w > since else w for w in self.window), maxlen=self.window_full)
         if self.pool is not None:
             self.pool.shift(since, shift)
@@ -410,6 +434,8 @@ class Simulation:
             duration = step.busy
             if fraction != 1.0:
                 duration = busy_ns(step.op, self.machine, step.op.elements * fraction) * step.op.share
+            for port in step.ports:
+                t = port.place(t, duration)
             start = self.engines[lane_index].place(t, duration)
             end = finish = start + duration
             window.append(finish)
