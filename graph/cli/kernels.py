@@ -68,11 +68,11 @@ def evaluate(
                 "wall_s": round(found.wall_s, 3),
             }
         )
-    else:
+    elif found.status.value == "correct":
         _print_evaluation(found)
     if found.status.value == "correct":
         return 0
-    print_error(f"{kernel}: {found.status.value.replace('_', ' ')}: {error or 'no reason given'}")
+    print_error(_refusal(kernel, found))
     return 1
 
 
@@ -103,7 +103,7 @@ def profile(
             print_json(
                 {"latency_ms": None, "target": found.target, "profile": None, "bounds": None, "error": error}
             )
-        print_error(f"{kernel}: {found.status.value.replace('_', ' ')}: {error}")
+        print_error(_refusal(kernel, found))
         return 1
     if trace is not None:
         from .sources import chosen_problem, read_source
@@ -162,6 +162,14 @@ def _evaluated(
     )
     with Evaluator(asked) as evaluator:
         return evaluator.evaluate(Kernel.from_source(source), chosen, Stage(stage))
+
+
+def _refusal(kernel: Path, found: Evaluation) -> str:
+    """The verdict and its reason in one line."""
+    status = found.status.value.replace("_", " ")
+    reason = str(found.error or "no reason given")
+    # Some reasons are named like the verdict they lead to.
+    return f"{kernel}: {status}: {reason.removeprefix(f'{found.status.value}: ')}"
 
 
 def _print_evaluation(found: Evaluation) -> None:

@@ -1,6 +1,7 @@
 """What commands print: one JSON document for machines, Rich for people, one line for errors."""
 
 import json
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,19 @@ def print_json(document: Any) -> None:
     """Print one JSON document, the only thing on standard output.
 
     Args:
-        document: plain data; not-a-number and infinity are refused, since JSON knows neither.
+        document: plain data; infinity and not-a-number, which JSON lacks, become null.
     """
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_finite(document), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
 
 
 def print_error(message: str) -> None:
