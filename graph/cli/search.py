@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
     app.command()(optimize)
     app.command()(resume)
+    app.command()(replay)
 
 
 def optimize(
@@ -203,6 +204,59 @@ def resume(
     if as_json:
         print_json(document)
     return code
+
+
+def replay(
+    run: Annotated[
+        str,
+        typer.Argument(help="A run's id, how it begins, or `last`; see: accelopt runs", show_default=False),
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """Do a recorded run again, with its recorded answers in place of any model, and compare.
+
+    It needs no endpoint and costs nothing. The exit code is 0 only if every kernel and verdict is the same.
+    """
+    from nodes.context import RunContext
+
+    from .runs import open_ledger
+
+    with open_ledger() as ledger:
+        if ledger is None:
+            raise CommandError("there are no runs yet; accelopt optimize makes some")
+        record = ledger.find_run(run)
+        (begun,) = ledger.problems(record.id)
+    given: Any = begun.definition if "kernel" in begun.definition else begun.problem
+    settings = {**record.settings, "replay_of": record.id, "review_plans": False}
+    context = RunContext.model_validate(settings)
+    document, code = _run(begun.problem, context, _search(given, context), as_json)
+    differences = _differences(record.id, document["run_id"]) if document["run_id"] else ["it did not run"]
+    if as_json:
+        print_json({**document, "replay_of": record.id, "same": not differences, "differences": differences})
+    elif not differences:
+        console().print(f"the same as {record.id}, kernel by kernel")
+    if differences and not code:
+        print_error(f"differs from {record.id} in {len(differences)} places, first {differences[0]}")
+    return code or int(bool(differences))
+
+
+def _differences(first: str, second: str) -> list[str]:
+    """Places of two runs where another kernel or another verdict stands."""
+    from .runs import open_ledger
+
+    with open_ledger() as ledger:
+        assert ledger is not None
+        runs = [
+            {
+                (one.round, one.slot): (one.kernel_id, one.status, one.latency_ms)
+                for one in ledger.candidates(run)
+            }
+            for run in (first, second)
+        ]
+    places = sorted(set(runs[0]) | set(runs[1]))
+    return [
+        f"round {r}, place {slot}" for r, slot in places if runs[0].get((r, slot)) != runs[1].get((r, slot))
+    ]
 
 
 Search = Callable[[dict[str, Any]], "Result"]

@@ -91,3 +91,13 @@ def test_a_hosted_model_without_a_key_is_refused(own, capsys, monkeypatch):
 def test_a_run_that_asks_where_nobody_can_answer_waits(own, capsys):
     assert run(["optimize", *own, *SIZE, "--set", "review_plans=true"]) == 3
     assert "accelopt resume" in capsys.readouterr().err
+
+
+def test_a_replay_asks_no_model_and_comes_to_the_same_kernels(own, stand_in, capsys):
+    run(["optimize", *own, *SIZE, "--json"])
+    (first,) = json.loads(capsys.readouterr().out)
+    asked = len(stand_in.calls)
+    assert run(["replay", first["run_id"], "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["same"] is True and again["run_id"] != first["run_id"]
+    assert again["best_latency_ms"] == first["best_latency_ms"] and len(stand_in.calls) == asked
