@@ -155,8 +155,8 @@ class _Fitting:
 
     # -- demand -----------------------------------------------------------------------------------------------------
 
-    def points(self) -> list[_Point]:
-        """Every op with what is live around it."""
+    def crowded(self) -> list[_Point]:
+        """Every op around which more is live than fits."""
         by_region: dict[Nest | None, list[_Array]] = {}
         for array in self.arrays.values():
             region = array.life.scope[-1] if array.life.scope else None
@@ -169,24 +169,35 @@ class _Fitting:
         self, body: list[Node], region: Nest | None, depth: int, outer: list[_Array],
         by_region: dict[Nest | None, list[_Array]], found: list[_Point],
     ) -> None:  # fmt: skip
-        spans: list[tuple[int, int, _Array]] = []
         place: dict[Node, int] = {node: k for k, node in enumerate(body)}
+        born: dict[int, list[_Array]] = {}
+        dying: dict[int, list[_Array]] = {}
         for array in by_region.get(region, ()):
             where = [place[u.loops[depth] if len(u.loops) > depth else u.op] for u in array.life.uses]
-            spans.append((min(where), max(where), array))
+            born.setdefault(min(where), []).append(array)
+            dying.setdefault(max(where), []).append(array)
+        live: dict[_Array, None] = {}
+        outside = sum(a.size for a in outer)
+        inside = 0
         for k, node in enumerate(body):
-            live = outer + [array for low, high, array in spans if low <= k <= high]
+            for array in born.get(k, ()):
+                live[array] = None
+                inside += array.size
             if isinstance(node, Nest):
-                self._visit(node.body, node, depth + 1, live, by_region, found)
-            else:
+                self._visit(node.body, node, depth + 1, [*outer, *live], by_region, found)
+            elif outside + inside > self.capacity:
                 position = self.order[node]
-                found.append(_Point(node, position, [a for a in live if position <= a.dies]))
+                here = [a for a in (*outer, *live) if position <= a.dies]
+                if sum(a.size for a in here) > self.capacity:
+                    found.append(_Point(node, position, here))
+            for array in dying.get(k, ()):
+                del live[array]
+                inside -= array.size
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        points = self.points()
-        crowded = [p for p in points if sum(a.size for a in p.live) > self.capacity]
+        crowded = self.crowded()
         if not crowded:
             return
         while True:
@@ -343,7 +354,12 @@ class _Spilling:
         source = loads[0].op
         assert source.transfer is not None
         for use in self._later_readers():
-            self._insert_reload(use, source.reads[0], source.transfer, self.share)
+            self._insert_reload(use, source.reads[0], source.transfer, 1.0)
+        if not any(self.tensor is a.tensor for op, _ in self.program.walk() for a in op.tiles_read()):
+            # Every reader fetches for itself: the load ahead of the loop is gone (matmul, exact).
+            for u in loads:
+                (u.loops[-1].body if u.loops else self.program.body).remove(u.op)
+            _drop_empty_loops(self.program.body)
 
     # -- results ----------------------------------------------------------------------------------------------------
 
@@ -471,6 +487,14 @@ class _Spilling:
         )  # fmt: skip
         body = use.loops[-1].body if use.loops else self.program.body
         body.insert(body.index(use.op), reload)
+
+
+def _drop_empty_loops(body: list[Node]) -> None:
+    for node in list(body):
+        if isinstance(node, Nest):
+            _drop_empty_loops(node.body)
+            if not node.body:
+                body.remove(node)
 
 
 def _same_slices(a: Use, b: Use) -> bool:
