@@ -52,6 +52,11 @@ def check_kernel(kernel: Kernel, before: Kernel) -> None:
             _check_bounds(access, instr)
             _check_tile(access, instr, machine)
         _check_operation(instr)
+    repeated = _repeated_writes(kernel)
+    if len(repeated) > len(_repeated_writes(before)):
+        raise RewriteError(
+            "output-dependency", f"iterations of an affine_range would all write `{repeated[-1]}`"
+        )
     bank = int(machine.psum_bank_bytes)
     for tensor in kernel.tensors():
         if tensor.buffer is Buffer.PSUM and tensor.free_bytes_per_partition > bank:
@@ -69,6 +74,30 @@ def check_kernel(kernel: Kernel, before: Kernel) -> None:
         raise RewriteError(
             "sbuf", f"{needed // 1024} KiB per partition would be live at once, of {limit // 1024}"
         )
+
+
+def _repeated_writes(kernel: Kernel) -> list[str]:
+    """Tensors that every iteration of an `affine_range` writes at one place other than by accumulating.
+
+    The compiler refuses these: iterations may run in any order. It knows accumulation by ``+=`` and `nl.loop_reduce`.
+    """
+    out = []
+    for instr, loops in kernel.walk():
+        if _accumulates(instr):
+            continue
+        for dst in instr.dsts:
+            for depth, loop in enumerate(loops):
+                outlives = dst.tensor.scope is None or dst.tensor.scope in loops[:depth]
+                told_apart = loop.var in dst.loops() or any(loop.var in e.terms for e in instr.mask)
+                if loop.kind is LoopKind.AFFINE and loop.trips > 1 and outlives and not told_apart:
+                    out.append(dst.tensor.name)
+    return out
+
+
+def _accumulates(instr: Instr) -> bool:
+    if instr.attrs.get("accumulate") or instr.op in ("nl.loop_reduce", "nl.atomic_rmw"):
+        return True
+    return instr.op.startswith("nl.") and instr.dst in (instr.args.get("x"), instr.args.get("y"))
 
 
 def _check_scope(access: Access, loops: tuple[Loop, ...], around: set[LoopVar]) -> None:
