@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage
 from langgraph.runtime import Runtime
 
 from memory_store.curation import Child, Group, curate
+from memory_store.experience import Kind
 from tools.evaluation import Stage, Status
 
 from .context import RunContext
@@ -87,9 +88,11 @@ async def promoted(
     while True:
         kept = select(frontier, groups, context.beam)
         lessons = [] if context.memory == "off" else lessons_of(groups, context, round)
-        wanted = {candidate.kernel_id for candidate in kept}
-        wanted |= {kernel for lesson in lessons for kernel in (lesson.slow_kernel_id, lesson.fast_kernel_id)}
-        wanted -= {candidate.kernel_id for candidate in frontier}
+        # After the last round nobody builds on the others any more.
+        standing = kept[:1] if round >= context.iterations else kept
+        wanted = {candidate.kernel_id for candidate in standing}
+        # What a slow kernel teaches, it teaches by being slow.
+        wanted |= {lesson.fast_kernel_id for lesson in lessons if lesson.kind == Kind.POSITIVE.value}
         ids = sorted(wanted)
         found = await asyncio.gather(*(shared.evaluation_of(one, Stage.promote) for one in ids))
         failed = {one: verdict(it) for one, it in zip(ids, found, strict=True) if it.status != Status.correct}
