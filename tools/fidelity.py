@@ -70,7 +70,9 @@ class Summary(BaseModel):
     latency_mape: float = Field(description="Mean absolute relative error of the latency")
     latency_max_error: float = Field(description="Largest absolute relative error of the latency")
     latency_spearman: float = Field(description="Rank correlation of the latencies")
-    counters_within_5_percent: float = Field(description="Share of measured non-zero byte and FLOP counters within 5 %")
+    counters_within_5_percent: float = Field(
+        description="Share of measured non-zero byte and FLOP counters within 5 %"
+    )
     engine_time_mae: float = Field(description="Mean absolute error of the three active-time fractions")
 
 
@@ -94,9 +96,13 @@ class FidelityReport(BaseModel):
 
     target: str
     kernels: Literal["upstream", "ours"] = Field(description="Whose kernels were simulated")
-    same_kernels: bool = Field(description="Whether they are the measured ones; if not, read errors with reserve")
+    same_kernels: bool = Field(
+        description="Whether they are the measured ones; if not, read errors with reserve"
+    )
     summary: Summary
-    leave_one_out: Summary | None = Field(description="The same with all fitted constants refitted without each kernel")
+    leave_one_out: Summary | None = Field(
+        description="The same with all fitted constants refitted without each kernel"
+    )
     constants: list[FittedConstant]
     problems: list[KernelFidelity]
 
@@ -193,7 +199,9 @@ def _compile(problem: Problem) -> Program:
 
 
 def _kernel(
-    case: _Case, result: tuple[float, dict[str, int | float]], left_out: tuple[float, dict[str, int | float]] | None
+    case: _Case,
+    result: tuple[float, dict[str, int | float]],
+    left_out: tuple[float, dict[str, int | float]] | None,
 ) -> KernelFidelity:
     latency_ms, fields = result
     measured = case.measured["latency"]
@@ -226,7 +234,9 @@ def _summary(cases: list[_Case], results: list[tuple[float, dict[str, int | floa
             if case.measured.get(name):
                 cells += 1
                 close += abs(fields[name] / case.measured[name] - 1) <= _CLOSE
-        distances += [abs(fields[name] - case.measured[name]) for name in ENGINE_TIMES if name in case.measured]
+        distances += [
+            abs(fields[name] - case.measured[name]) for name in ENGINE_TIMES if name in case.measured
+        ]
     return Summary(
         latency_mape=float(errors.mean()),
         latency_max_error=float(errors.max()),
@@ -270,7 +280,8 @@ def _refits(cases: list[_Case], say: Callable[[str], None]) -> list[Machine]:
         say(f"refitting {name}")
         fact = getattr(TRN1, name)
         rows = [
-            np.array([case.error(TRN1.replace(**{name: fact * factor})) for case in cases]) - base for factor in _GRID
+            np.array([case.error(TRN1.replace(**{name: fact * factor})) for case in cases]) - base
+            for factor in _GRID
         ]
         effects.append(np.array([np.zeros(len(cases)), *rows]))
     machines = []

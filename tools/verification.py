@@ -188,21 +188,25 @@ def tile_squares(array: np.ndarray, subtract: np.ndarray | None = None, threads:
     columns = range(0, matrix.shape[1], TILE_COLUMNS)
     result = np.zeros((len(rows), len(columns)))
 
+    # Two nearby fp32 numbers subtract without rounding, so the difference loses nothing by its type.
+    narrow = np.float32 if other is not None and matrix.dtype == other.dtype == np.float32 else np.float64
+
     def fill(numbers: range) -> None:
-        buffer = np.empty((TILE_ROWS, TILE_COLUMNS))
-        second = np.empty_like(buffer)
+        wide = np.empty((TILE_ROWS, TILE_COLUMNS))
+        difference = np.empty((TILE_ROWS, TILE_COLUMNS), narrow)
         for i in numbers:
             for j, column in enumerate(columns):
                 place = np.s_[rows[i] : rows[i] + TILE_ROWS, column : column + TILE_COLUMNS]
                 tile = matrix[place]
-                difference = buffer[: tile.shape[0], : tile.shape[1]]
-                np.copyto(difference, tile, casting="unsafe")
-                if other is not None:
-                    minus = second[: tile.shape[0], : tile.shape[1]]
-                    np.copyto(minus, other[place], casting="unsafe")
-                    np.subtract(difference, minus, out=difference)
+                values = wide[: tile.shape[0], : tile.shape[1]]
+                if other is None:
+                    np.copyto(values, tile, casting="unsafe")
+                else:
+                    part = difference[: tile.shape[0], : tile.shape[1]]
+                    np.subtract(tile, other[place], out=part, dtype=narrow)
+                    np.copyto(values, part)
                 # Not np.dot: BLAS would start threads for every tile, and spend its time in waking them.
-                result[i, j] = np.einsum("ij,ij->", difference, difference)
+                result[i, j] = np.einsum("ij,ij->", values, values)
 
     with np.errstate(all="ignore"):
         if threads > 1 and array.size >= _PARALLEL_ELEMENTS:

@@ -55,8 +55,10 @@ class Backend(Protocol):
             tools.worker.Fault: the kernel does not compile, or the machine's tools fail.
         """
 
-    def run(self, compiled: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs for the tensor arguments, in order.
+    def run(
+        self, compiled: Any, inputs: Sequence[np.ndarray], into: Sequence[np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        """The outputs for the tensor arguments, in order; where it can, in the memory of `into`.
 
         Raises:
             tools.worker.Fault: it fails while running.

@@ -189,7 +189,12 @@ class NeuronBackend:
         types = [ArrayType(tuple(output.shape), output.dtype.name) for output in outputs]
         return DeviceKernel(source, target, launch, blank, folder, types)
 
-    def run(self, compiled: DeviceKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self,
+        compiled: DeviceKernel,
+        inputs: Sequence[np.ndarray],
+        into: Sequence[np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
         """Runs on the device. See `Backend.run`."""
         tensors = iter(inputs)
         arguments = [

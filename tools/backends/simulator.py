@@ -119,10 +119,15 @@ class SimulatorBackend:
         except NKIError as error:
             raise _compile_fault(error) from error
 
-    def run(self, compiled: SimulatedKernel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self,
+        compiled: SimulatedKernel,
+        inputs: Sequence[np.ndarray],
+        into: Sequence[np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
         """Interprets the trace. See `Backend.run`."""
         try:
-            return compiled.plan.run(list(inputs))
+            return compiled.plan.run(list(inputs), into)
         except NKIError as error:
             raise Fault(
                 "runtime_error", error.name, error.message, line=error.line or None, remedy=error.remedy

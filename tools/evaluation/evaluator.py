@@ -36,6 +36,7 @@ from ..verification import (
     traffic_of,
 )
 from ..worker import Answer, Fault
+from .output_memory import OutputMemory
 from .references import References, ReferenceSession
 from .result import Evaluation, EvaluationError, Failure, RegimeResult, Stage, Status, Verification
 from .settings import EvaluationSettings
@@ -99,8 +100,10 @@ class Evaluator:
             workers = len(cores)
         hidden = (str(self.settings.cache),) if self.settings.cache else ()
         self.pool = pool or WorkerPool(PoolSettings(workers=workers, hidden=hidden))
-        self._threads = max(1, available_cores() // self.pool.settings.slots)
-        self._references = References(self.settings, self.pool, self._threads)
+        # Verdicts are short and rarely fall together, so each may use every core.
+        self.threads = available_cores()
+        self.outputs = OutputMemory(self.settings.outputs_mb << 20)
+        self._references = References(self.settings, self.pool, self.threads)
 
     def evaluate(self, kernel: Kernel, problem: Problem, stage: Stage | None = None) -> Evaluation:
         """The verdict on one kernel. Whatever the kernel does, this returns.
@@ -155,6 +158,7 @@ class Evaluator:
     def close(self) -> None:
         """Gives up workers and memory."""
         self._references.close()
+        self.outputs.close()
         if self._own_pool:
             self.pool.close()
 
@@ -369,7 +373,7 @@ class _Run:
         except Fault as fault:
             finding = Finding(Check.shape, 0, None, None, None, fault.message)
             return Comparison(math.inf, math.inf, finding)
-        return compare(outputs, expected, self._problem.tolerance, self._evaluator._threads)
+        return compare(outputs, expected, self._problem.tolerance, self._evaluator.threads)
 
     def _verification(self, failure: Failure | None) -> Verification:
         runs = self._progress.runs
@@ -402,8 +406,8 @@ class _Run:
         remedy = _REMEDIES.get(finding.check)
         raise _Verdict(status, EvaluationError(name=finding.check, message=failure.message, remedy=remedy))
 
-    def _allocate_outputs(self) -> SharedArrays:
-        return SharedArrays.allocate([(output.dtype, output.shape) for output in self._outputs])
+    def _allocate_outputs(self) -> contextlib.AbstractContextManager[SharedArrays]:
+        return self._evaluator.outputs.borrow([(output.dtype, output.shape) for output in self._outputs])
 
     @contextlib.contextmanager
     def _lease(self) -> Iterator[Lease]:

@@ -54,6 +54,9 @@ class EvaluationSettings(BaseModel):
     cache_mb: int = Field(
         default=16384, ge=0, description="Size that the reference results may reach on disk"
     )
+    outputs_mb: int = Field(
+        default=2560, ge=0, description="Memory for outputs that is kept for the next kernel"
+    )
     inputs_mb: int = Field(default=1024, ge=0, description="Memory for inputs that are used again")
 
     @field_validator("target")

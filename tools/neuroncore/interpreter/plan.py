@@ -42,20 +42,21 @@ class Plan:
     schedule: Schedule
     layout: Layout
 
-    def run(self, args: Sequence[Any]) -> list[Array]:
+    def run(self, args: Sequence[Any], into: Sequence[Array] | None = None) -> list[Array]:
         """Execute the kernel.
 
         Args:
             args: one array for each parameter, or one value for each name of the signature, scalars included.
+            into: contiguous arrays of the results' shapes and types, to be used as their memory where that can be.
 
         Returns:
-            the kernel's results, in order; new arrays.
+            the kernel's results, in order; those of `into`, or new arrays.
 
         Raises:
             NKIError: for arguments that do not fit the kernel.
             RuntimeAccessError: if an index read at run time lies outside its tensor.
         """
-        memory = self._memory(args)
+        memory = self._memory(args, into)
         binder = Binder(memory, self.layout)
         with np.errstate(all="ignore"):
             _Runner(self, binder).run()
@@ -69,8 +70,9 @@ class Plan:
         """Size of the memory that temporaries share."""
         return self.layout.nbytes
 
-    def _memory(self, args: Sequence[Any]) -> dict[Storage, Array]:
+    def _memory(self, args: Sequence[Any], into: Sequence[Array] | None) -> dict[Storage, Array]:
         memory: dict[Storage, Array] = {}
+        given = dict(zip(self.placement.outputs, into, strict=True)) if into is not None else {}
         for tensor, storage, value in zip(
             self.kernel.params, self.placement.params, tensor_arguments(self.kernel, args), strict=True
         ):  # fmt: skip
@@ -91,7 +93,10 @@ class Plan:
                 size = home.elements * storage.dtype.itemsize
                 memory[storage] = block[home.offset : home.offset + size]
             elif storage.is_output:
-                memory[storage] = np.empty(nbytes, np.uint8)
+                place = given.get(storage)
+                memory[storage] = (
+                    np.empty(nbytes, np.uint8) if place is None else place.reshape(-1).view(np.uint8)
+                )
                 if storage.fill is not None:
                     memory[storage].view(storage.dtype)[...] = poison(storage.dtype, storage.fill)
         return memory
