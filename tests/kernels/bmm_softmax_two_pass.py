@@ -28,7 +28,9 @@ def kernel(lhs, rhs):
                     turned[p64, 128 * m1 + f128] = nl.copy(flipped)
                 for m1 in nl.affine_range(8):
                     for half in nl.affine_range(2):
-                        product = nisa.nc_matmul(turned[p64, 128 * m1 + f128], columns[p64, 512 * half + f512])
+                        product = nisa.nc_matmul(
+                            turned[p64, 128 * m1 + f128], columns[p64, 512 * half + f512]
+                        )
                         scores[m0, m1, n, half, p, f512] = nl.copy(product)
                         part = nisa.tensor_reduce(np.max, data=scores[m0, m1, n, half, p, f512], axis=[1])
                         peak[m0, m1, p, 0] = nl.loop_reduce(part, op=np.max, loop_indices=[n, half])

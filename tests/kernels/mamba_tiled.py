@@ -26,7 +26,9 @@ def kernel(delta, u, a, b, c):
                     delta_tile[0:128, at : at + 512], u_tile[0:128, at : at + 512], op=nl.multiply
                 )
                 driven = nisa.tensor_tensor(product, b_row.broadcast_to((128, 512)), op=nl.multiply)
-                scanned = nisa.tensor_tensor_scan(raised, driven, initial=carried, op0=np.multiply, op1=np.add)
+                scanned = nisa.tensor_tensor_scan(
+                    raised, driven, initial=carried, op0=np.multiply, op1=np.add
+                )
                 carried[...] = scanned[0:128, 511]
                 c_row = nl.load(c[state : state + 1, at : at + 512])
                 seen = nisa.tensor_tensor(scanned, c_row.broadcast_to((128, 512)), op=nl.multiply)

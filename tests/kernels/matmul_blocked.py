@@ -33,7 +33,9 @@ def kernel(x, w):
                 total = nl.zeros((nl.par_dim(128), 512), dtype=np.float32, buffer=nl.psum)
                 for k0 in nl.affine_range(5):
                     for k1 in nl.affine_range(8):
-                        total += nisa.nc_matmul(turned[k0, p, k1, f128], weights[k0, k1, p, 512 * half + f512])
+                        total += nisa.nc_matmul(
+                            turned[k0, p, k1, f128], weights[k0, k1, p, 512 * half + f512]
+                        )
                 result[p, 512 * half + f512] = nl.copy(total)
             nl.store(out[m, p, 1024 * n + f1024], value=result)
     return out

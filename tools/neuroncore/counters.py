@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from .compiler.program import UNCOUNTED, Engine, Kind, Nest, Op, Program, executions
+from .compiler.program import UNCOUNTED, Engine, Kind, Op, Program, executions
 from .ir import Access, Buffer
 from .machine import Machine
 from .timing.costs import busy_ns, transfer_ns
@@ -118,7 +118,9 @@ def _count_matmul(op: Op, count: float, totals: Totals, machine: Machine) -> Non
     totals.bytes["psum_write_bytes"] += count * op.passes * op.elements * 4
     flops = 2.0 * op.passes * op.rows_contracted * op.stationary_columns * op.elements * count
     totals.bytes["hardware_flops"] += flops
-    array = (busy_ns(op, machine) - (0 if op.stationary_resident else op.passes * machine.weight_load_ns)) * count
+    array = (
+        busy_ns(op, machine) - (0 if op.stationary_resident else op.passes * machine.weight_load_ns)
+    ) * count
     totals.matmul_cycles_ns += max(array, 0.0)
     if op.kind is Kind.TRANSPOSE:
         totals.bytes["transpose_flops"] += flops
@@ -137,15 +139,9 @@ def profile_fields(totals: Totals, total_ns: float, machine: Machine) -> dict[st
     useful = fields["hardware_flops"] - fields["transpose_flops"]
     fields["peak_flops_bandwidth_ratio"] = float(machine.profiler_peak_flops / machine.hbm_bytes_per_s)
     fields["mm_arithmetic_intensity"] = useful / hbm if hbm else 0.0
-    fields["hfu_estimated_percent"] = fields["hardware_flops"] / (machine.profiler_peak_flops * total_ns * 1e-9)
+    fields["hfu_estimated_percent"] = fields["hardware_flops"] / (
+        machine.profiler_peak_flops * total_ns * 1e-9
+    )
     for engine in (Engine.SCALAR, Engine.VECTOR, Engine.GPSIMD):
         fields[f"{engine}_engine_active_time_percent"] = min(1.0, totals.busy_ns[engine] / total_ns)
     return fields
-
-
-def loops_of(nests: tuple[Nest, ...]) -> int:
-    """Iterations of nested loops together."""
-    count = 1
-    for nest in nests:
-        count *= nest.trips
-    return count

@@ -21,9 +21,15 @@ class Estimate(BaseModel):
     target: str = Field(description="The machine")
     latency_ms: float = Field(description="Predicted total time on the device, launch included")
     band_ms: float = Field(description="Two kernels whose latencies differ by less are a tie")
-    counters: dict[str, int | float] = Field(description="The sixteen fields, by neuron-profile's names and units")
-    engine_busy_ms: dict[str, float] = Field(description="Working time of every engine; dma: all queues together")
-    bounds: dict[str, float] = Field(description="Lower bounds on the time, in ms, by style of neuron-profile's analysis")
+    counters: dict[str, int | float] = Field(
+        description="The sixteen fields, by neuron-profile's names and units"
+    )
+    engine_busy_ms: dict[str, float] = Field(
+        description="Working time of every engine; dma: all queues together"
+    )
+    bounds: dict[str, float] = Field(
+        description="Lower bounds on the time, in ms, by style of neuron-profile's analysis"
+    )
     notes: list[str] = Field(default_factory=list, description="What the compiler model decided")
     timeline: Any = Field(default=None, description="Executed instructions, if asked for")
 
@@ -54,7 +60,9 @@ def estimate_program(program: Program, machine: Machine, with_timeline: bool = F
         latency_ms=latency_ms,
         band_ms=float(machine.latency_band_ms),
         counters=profile_fields(totals, total_ns, machine),
-        engine_busy_ms={str(engine): totals.busy_ns[engine] * 1e-6 for engine in Engine if engine is not Engine.SYNC},
+        engine_busy_ms={
+            str(engine): totals.busy_ns[engine] * 1e-6 for engine in Engine if engine is not Engine.SYNC
+        },
         bounds=_bounds(program, totals, latency_ms, machine),
         notes=program.notes,
         timeline=run.events if with_timeline else None,
@@ -77,7 +85,9 @@ def _bounds(program: Program, totals: Totals, total_ms: float, machine: Machine)
 
 def _once_bytes(kernel: Kernel) -> int:
     """Bytes of every input and output, each moved once."""
-    tensors = {t.storage for t in kernel.params if t.kind is TensorKind.INPUT} | {t.storage for t in kernel.outputs}
+    tensors = {t.storage for t in kernel.params if t.kind is TensorKind.INPUT} | {
+        t.storage for t in kernel.outputs
+    }
     total_bytes = 0
     for t in tensors:
         size = t.dtype.itemsize

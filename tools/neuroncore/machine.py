@@ -133,11 +133,17 @@ TRN1 = Machine(
     gpsimd_clock_ghz=Fact(1.4, "GHz", _ARCH1),
     partitions=Fact(128, "partitions", _ARCH1),
     sbuf_bytes=Fact(192 * 1024, "bytes per partition", _ARCH1),
-    sbuf_usable_bytes=Fact(176 * 1024, "bytes per partition", "direct allocation guide: 16 KiB are the compiler's"),
+    sbuf_usable_bytes=Fact(
+        176 * 1024, "bytes per partition", "direct allocation guide: 16 KiB are the compiler's"
+    ),
     psum_banks=Fact(8, "banks", _ARCH1),
     psum_bank_bytes=Fact(2048, "bytes per partition", _ARCH1),
-    fp32_passes=Fact(2, "passes", "hardware_flops and psum_write of the trn1 profiles count fp32 matmuls twice"),
-    fp32_cycles_per_row_and_pass=Fact(2, "cycles", "nki.isa.nc_matmul: four cycles a row for fp32, over two passes"),
+    fp32_passes=Fact(
+        2, "passes", "hardware_flops and psum_write of the trn1 profiles count fp32 matmuls twice"
+    ),
+    fp32_cycles_per_row_and_pass=Fact(
+        2, "cycles", "nki.isa.nc_matmul: four cycles a row for fp32, over two passes"
+    ),
     transpose_cycles_per_row_and_pass=Fact(
         1, "cycles", "trn1 profiles of the two rmsnorm kernels whose transposes are not hoisted"
     ),
@@ -147,17 +153,27 @@ TRN1 = Machine(
     scalar_overhead_ns=Fact(48, "ns", _FIT, fitted=True),
     min_cycles=Fact(64, "cycles", "nki.isa cost table, MIN_II"),
     gpsimd_start_cycles=Fact(150, "cycles", "nki.isa cost table, GPSIMD_START"),
-    half_precision_copy_gain=Fact(1, "times", "nki.isa cost table: copies of bf16 tiles take N cycles on NC-v2"),
+    half_precision_copy_gain=Fact(
+        1, "times", "nki.isa cost table: copies of bf16 tiles take N cycles on NC-v2"
+    ),
     strided_port_factor=Fact(1.5, "times", _ARCH1 + ": innermost stride of 16 bytes or more"),
-    vector_scalar_port_shared=Fact(1, "yes or no", _ARCH1 + ": VectorE and ScalarE cannot access PSUM together"),
-    vector_gpsimd_port_shared=Fact(1, "yes or no", _ARCH1 + ": VectorE and GpSimdE cannot access SBUF together"),
+    vector_scalar_port_shared=Fact(
+        1, "yes or no", _ARCH1 + ": VectorE and ScalarE cannot access PSUM together"
+    ),
+    vector_gpsimd_port_shared=Fact(
+        1, "yes or no", _ARCH1 + ": VectorE and GpSimdE cannot access SBUF together"
+    ),
     dma_engines=Fact(16, "engines", _ARCH1),
-    dma_rows_per_engine=Fact(8, "partitions", "DMA introduction of the NKI guide: partition p uses engine p // 8"),
+    dma_rows_per_engine=Fact(
+        8, "partitions", "DMA introduction of the NKI guide: partition p uses engine p // 8"
+    ),
     dma_piece_ns=Fact(59, "ns", _FIT, fitted=True),
     dma_bytes_per_ns=Fact(21.7, "bytes per ns and engine", _FIT, fitted=True),
     dma_trigger_ns=Fact(1300, "ns", "DMA bandwidth guide: semaphore to start of a DMA"),
     dma_completion_ns=Fact(1200, "ns", _FIT, fitted=True),
-    dma_element_ns=Fact(4, "ns", "an element-granular transfer costs a few ns an element inside one descriptor"),
+    dma_element_ns=Fact(
+        4, "ns", "an element-granular transfer costs a few ns an element inside one descriptor"
+    ),
     store_trigger_ns=Fact(62, "ns", "GpSimd active time over output stores, eight trn1 profiles: 61 to 66"),
     gpsimd_setup_ns=Fact(1000, "ns", "what remains of GpSimd's active time in the same eight profiles"),
     semaphore_ns=Fact(60, "ns", "60 access cycles at about 1 GHz; 60 to 100 fit the profiles equally"),
@@ -168,7 +184,9 @@ TRN1 = Machine(
         2, "copies", "silu's profile: 1.26 ms with two, 0.93 with three, 1.23 measured; " + _FIT, fitted=True
     ),
     small_pool_bytes=Fact(8192, "bytes per partition", _FIT, fitted=True),
-    profiler_peak_flops=Fact(91.75e12, "FLOP/s", "peak_flops_bandwidth_ratio 223.78 of the trn1 profiles x 410 GB/s"),
+    profiler_peak_flops=Fact(
+        91.75e12, "FLOP/s", "peak_flops_bandwidth_ratio 223.78 of the trn1 profiles x 410 GB/s"
+    ),
     hbm_bytes_per_s=Fact(410e9, "bytes/s", _ARCH1 + ": 820 GB/s for two cores"),
     latency_band_ms=Fact(0.03, "ms", "published trn1 latencies lie on a grid of 1/18 ms"),
 )
@@ -181,7 +199,9 @@ TRN2 = dataclasses.replace(
     scalar_clock_ghz=Fact(1.2, "GHz", _ARCH2),
     gpsimd_clock_ghz=Fact(1.2, "GHz", _ARCH2),
     sbuf_bytes=Fact(224 * 1024, "bytes per partition", _ARCH2),
-    sbuf_usable_bytes=Fact(212_456, "bytes per partition", "nki-library's bwmm kernel: 224 KiB less 16,384 + 528"),
+    sbuf_usable_bytes=Fact(
+        212_456, "bytes per partition", "nki-library's bwmm kernel: 224 KiB less 16,384 + 528"
+    ),
     weight_load_ns=Fact(53, "ns", "128 columns at 2.4 GHz"),
     vector_overhead_ns=Fact(155, "ns", "PSUM evictions of AWS's trn2 matmul example: 0.69 us for N=512"),
     scalar_overhead_ns=Fact(56, "ns", "trn1's, in cycles"),

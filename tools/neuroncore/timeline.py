@@ -15,6 +15,7 @@ from typing import Any
 from .compiler.program import Engine, Op, Role
 from .machine import Machine
 from .timing.simulate import LANES, Event
+from .timing.steps import GPSIMD
 
 _ENGINE_TRACKS = {
     Engine.TENSOR: "TensorE",
@@ -22,7 +23,6 @@ _ENGINE_TRACKS = {
     Engine.SCALAR: "ScalarE",
     Engine.GPSIMD: "GpSimdE",
 }
-_GPSIMD = LANES.index(Engine.GPSIMD)
 _QUEUE_TRACK = 100
 _SPILL_COLOUR = "terrible"
 
@@ -37,9 +37,9 @@ def chrome_trace(events: Iterable[Event], machine: Machine, name: str = "kernel"
     out = _names(name, queues)
     events = sorted(events, key=lambda e: e.start_ns)
     offset = float(machine.launch_ns) * _BEFORE_FIRST_SHARE
-    if any(e.lane == _GPSIMD for e in events):
-        setup = Event(None, _GPSIMD, -float(machine.gpsimd_setup_ns), 0.0, float(machine.gpsimd_setup_ns), 0)
-        out.append(_slice(setup, _GPSIMD, setup.start_ns + offset, setup.busy_ns))
+    if any(e.lane == GPSIMD for e in events):
+        setup = Event(None, GPSIMD, -float(machine.gpsimd_setup_ns), 0.0, float(machine.gpsimd_setup_ns), 0)
+        out.append(_slice(setup, GPSIMD, setup.start_ns + offset, setup.busy_ns))
     free = [0.0] * queues
     for event in events:
         engine = LANES[event.lane]
@@ -66,7 +66,9 @@ def _names(name: str, queues: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = [{"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}]
     for tid, title in tracks.items():
         out.append({"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": {"name": title}})
-        out.append({"ph": "M", "pid": 0, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+        out.append(
+            {"ph": "M", "pid": 0, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
+        )
     return out
 
 
@@ -78,7 +80,9 @@ def _queues(op: Op | None, queues: int, machine: Machine) -> list[int]:
     return list(range(count))
 
 
-def _slice(event: Event, track: int, start_ns: float, length_ns: float, busy_ns: float | None = None) -> dict[str, Any]:
+def _slice(
+    event: Event, track: int, start_ns: float, length_ns: float, busy_ns: float | None = None
+) -> dict[str, Any]:
     op = event.op
     args: dict[str, Any] = {}
     if op is None:

@@ -219,7 +219,9 @@ class _Fitting:
         for array in self.arrays.values():
             if array.streamed:
                 self._note(array)
-                self.program.kept[array.life.tensor] = 0.0 if array.streamed and not array.large_tiles and not array.elastic else array.kept
+                self.program.kept[array.life.tensor] = (
+                    0.0 if array.streamed and not array.large_tiles and not array.elastic else array.kept
+                )
                 _Spilling(self.program, array, self).apply()
 
     def _slice(self, array: _Array) -> float:
@@ -326,11 +328,18 @@ class _Spilling:
             width = math.ceil(self.array.size / self.array.large_tiles * self.share)
             bytes_only = np.dtype(np.uint8)
             self.flight = Tensor(
-                f"{self.tensor.name}.flight", (self.tensor.shape[self.tensor.par_dim], width), bytes_only, Buffer.SBUF
+                f"{self.tensor.name}.flight",
+                (self.tensor.shape[self.tensor.par_dim], width),
+                bytes_only,
+                Buffer.SBUF,
             ).whole()
         self.reloads: list[tuple[Use, frozenset[LoopVar], Tensor]] = []
         self.area = Tensor(
-            f"{self.tensor.name}.spill", self.tensor.shape, self.tensor.dtype, Buffer.HBM, kind=TensorKind.LOCAL
+            f"{self.tensor.name}.spill",
+            self.tensor.shape,
+            self.tensor.dtype,
+            Buffer.HBM,
+            kind=TensorKind.LOCAL,
         )
 
     def apply(self) -> None:
@@ -475,7 +484,9 @@ class _Spilling:
                 shape.append(self.tensor.shape[d])
         still = {v for e in index for v in e.loops()}
         inner = {n.var for n in self.life.inner_loops(use)}
-        return Access(self.tensor, tuple(index), tuple(shape)), kept_over | frozenset((dropped - still) & inner)
+        return Access(self.tensor, tuple(index), tuple(shape)), kept_over | frozenset(
+            (dropped - still) & inner
+        )
 
     def _insert_in_place_reload(self, use: Use, loops: tuple[LoopVar, ...], share: float) -> None:
         area = Access(self.area, use.access.index, use.access.shape)

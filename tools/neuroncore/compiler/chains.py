@@ -6,6 +6,7 @@ merges: exp and sum, square and scale, sqrt and add all stay separate in the cou
 
 from __future__ import annotations
 
+from ..ir import Tensor
 from .liveness import lifetimes
 from .program import Kind, Nest, Node, Op, Program
 
@@ -23,7 +24,7 @@ def merge_scalar_chains(program: Program) -> None:
     _merge(program.body, single)
 
 
-def _merge(body: list[Node], single: set) -> None:  # type: ignore[type-arg]
+def _merge(body: list[Node], single: set[Tensor]) -> None:
     k = 0
     while k < len(body):
         node = body[k]
@@ -38,7 +39,7 @@ def _merge(body: list[Node], single: set) -> None:  # type: ignore[type-arg]
         k += 1
 
 
-def _mergeable(first: Node, second: Node, single: set) -> bool:  # type: ignore[type-arg]
+def _mergeable(first: Node, second: Node, single: set[Tensor]) -> bool:
     if not (isinstance(first, Op) and isinstance(second, Op)):
         return False
     small = all(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from ..ir import LoopVar
 from .liveness import Use, lifetimes, touched_bytes
 from .program import Kind, Nest, Node, Program
 
@@ -46,5 +47,5 @@ def _move(program: Program, fill: Use, first: Use) -> None:
     target.insert(target.index(first.op), moved)
 
 
-def _unused(loops: tuple[Nest, ...], used: set[object]) -> frozenset:  # type: ignore[type-arg]
+def _unused(loops: tuple[Nest, ...], used: set[LoopVar]) -> frozenset[LoopVar]:
     return frozenset(nest.var for nest in loops if nest.var not in used)

@@ -97,7 +97,9 @@ def _same_iteration(a: Nest, b: Nest) -> bool:
     pairs = [(written_a, read_b), (written_a, written_b), (read_a, written_b)]
     for left, right in pairs:
         for tensor in left.keys() & right.keys():
-            patterns = {_pattern(x, a.var) for x in left[tensor]} | {_pattern(y, b.var) for y in right[tensor]}
+            patterns = {_pattern(x, a.var) for x in left[tensor]} | {
+                _pattern(y, b.var) for y in right[tensor]
+            }
             if len(patterns) != 1 or not any(patterns.pop()):
                 return False
     return True
@@ -135,7 +137,11 @@ def _share(program: Program, body: list[Node], boundary: int) -> None:
         if isinstance(node, Op) and (key := _key(node)) is not None and key in known:
             twin = known[key]
             old, new = node.writes[0], twin.writes[0]
-            if old.index == new.index and old.tensor.shape == new.tensor.shape and old.tensor.buffer == new.tensor.buffer:
+            if (
+                old.index == new.index
+                and old.tensor.shape == new.tensor.shape
+                and old.tensor.buffer == new.tensor.buffer
+            ):
                 del body[k]
                 _rename(program.body, old.tensor, new.tensor)
                 continue

@@ -51,7 +51,8 @@ class _Hoisting:
                 self.invariant[op] = set()
         self._settle(self.invariant, self._stays_invariant)
         chosen = {
-            op: {v for v in self.invariant[op] if self._fits(op, v) or self._feeds_tensor(op)} for op, _ in self.ops
+            op: {v for v in self.invariant[op] if self._fits(op, v) or self._feeds_tensor(op)}
+            for op, _ in self.ops
         }
         self._settle(chosen, lambda op, var: self._consistent(op, var, chosen))
         self._apply(chosen)
@@ -129,7 +130,9 @@ class _Hoisting:
             life = self.lives[access.tensor]
             if any(u.write and var not in chosen[u.op] for u in life.uses):
                 return False
-            if access.tensor.buffer == "psum" and any(not u.write and var not in chosen[u.op] for u in life.uses):
+            if access.tensor.buffer == "psum" and any(
+                not u.write and var not in chosen[u.op] for u in life.uses
+            ):
                 return False
         return True
 
@@ -142,7 +145,9 @@ class _Hoisting:
             changed = False
             for op, _ in reversed(self.ops):
                 for var in self.invariant[op] - chosen[op]:
-                    readers = [u for w in op.writes if w.tensor in self.lives for u in self.lives[w.tensor].readers]
+                    readers = [
+                        u for w in op.writes if w.tensor in self.lives for u in self.lives[w.tensor].readers
+                    ]
                     if readers and all(_inside(u.loops, var) and var in chosen[u.op] for u in readers):
                         chosen[op].add(var)
                         changed = True
@@ -171,7 +176,8 @@ class _Hoisting:
         extra = tuple(
             nest
             for nest in loops[outermost + 1 :]
-            if nest.var not in leaves and all(nest.var not in u.access.loops() for u in uses)
+            if nest.var not in leaves
+            and all(nest.var not in u.access.loops() for u in uses)
             and any(nest.var not in self.invariant[u.op] for u in uses if u.write)
         )
         if not extra:

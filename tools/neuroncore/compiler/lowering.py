@@ -8,7 +8,6 @@ the profiles for everything the documents leave to the compiler.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -50,7 +49,15 @@ _ENGINES = {
 }
 
 _LANE_BOUND = frozenset(
-    {Kind.TENSOR_TENSOR, Kind.TENSOR_SCALAR, Kind.SCAN, Kind.SELECT, Kind.RECIPROCAL, Kind.REDUCE, Kind.ACTIVATE}
+    {
+        Kind.TENSOR_TENSOR,
+        Kind.TENSOR_SCALAR,
+        Kind.SCAN,
+        Kind.SELECT,
+        Kind.RECIPROCAL,
+        Kind.REDUCE,
+        Kind.ACTIVATE,
+    }
 )
 """Instructions that compute; plain copies can move between partitions by themselves."""
 
@@ -101,7 +108,17 @@ class _Lowering:
         constant = Tensor("identity", (size, size), f32, Buffer.HBM, kind=TensorKind.CONSTANT).whole()
         tile = Tensor("identity_tile", (size, size), f32, Buffer.SBUF).whole()
         transfer = Transfer(Role.LOAD, size, 1, size * 4, hbm_read=True)
-        return Op(Kind.DMA, Engine.DMA, "load", 0, (tile,), (constant,), elements=size, transfer=transfer, source="identity")
+        return Op(
+            Kind.DMA,
+            Engine.DMA,
+            "load",
+            0,
+            (tile,),
+            (constant,),
+            elements=size,
+            transfer=transfer,
+            source="identity",
+        )
 
     def body(self, nodes: list[Any]) -> list[Node]:
         saved, self.out = self.out, []
@@ -217,7 +234,13 @@ class _Lowering:
         elif dst_hbm:
             role, (rows, pieces, size, single) = Role.STORE, cut(dst, src)
         else:
-            role, rows, pieces, size, single = Role.COPY, src.shape[0], 1, _free(src) * src.dtype.itemsize, False
+            role, rows, pieces, size, single = (
+                Role.COPY,
+                src.shape[0],
+                1,
+                _free(src) * src.dtype.itemsize,
+                False,
+            )
         if elementwise:
             # A transposing transfer gathers single elements, whatever the pattern on the other side.
             side = src if src_hbm else dst
@@ -225,7 +248,15 @@ class _Lowering:
         scratch = src.tensor.storage in self.scratch or dst.tensor.storage in self.scratch
         transfer = Transfer(role, rows, pieces, size, single, src_hbm, dst_hbm, scratch)
         # tile axes of an HBM destination are those of the call, so its mask applies unchanged
-        self.emit(Kind.DMA, Engine.DMA, dst, [src], transfer=transfer, elements=_free(src), side_reads=_indices(src, dst))
+        self.emit(
+            Kind.DMA,
+            Engine.DMA,
+            dst,
+            [src],
+            transfer=transfer,
+            elements=_free(src),
+            side_reads=_indices(src, dst),
+        )
 
     def op_load(self, instr: Instr) -> None:
         self.dma(instr.dst, self.tile(instr, "src"))
@@ -270,7 +301,9 @@ class _Lowering:
         if uses_axis0:
             return access
         row = Access(access.tensor, tuple(access.index), (1, *access.shape[1:]))
-        free_axes = [k for k in range(1, len(row.shape)) if row.shape[k] > 1 and k not in row.broadcast_axes()]
+        free_axes = [
+            k for k in range(1, len(row.shape)) if row.shape[k] > 1 and k not in row.broadcast_axes()
+        ]
         columns = unique_free(row)
         passes = 1
         fields: dict[str, Any] = dict(
@@ -304,9 +337,11 @@ class _Lowering:
         bank_shape = tuple(partitions if k == 0 else width if k == axis else 1 for k in range(len(row.shape)))
         bank = self.temp(bank_shape, np.dtype(np.float32), Buffer.PSUM)
         shift: Mapping[LoopVar | int, Affine | int] = {axis: Affine(0, {axis: 1, chunk: width})}
-        row_chunk = Access(row.tensor, row.substitute(shift).index, tuple(
-            width if k == axis else 1 for k in range(len(row.shape))
-        ))
+        row_chunk = Access(
+            row.tensor,
+            row.substitute(shift).index,
+            tuple(width if k == axis else 1 for k in range(len(row.shape))),
+        )
         out_chunk = Access(result.tensor, result.substitute(shift).index, bank_shape)
         self.nest(
             chunk,
@@ -333,10 +368,18 @@ class _Lowering:
             where = Engine.SCALAR
         self.emit(Kind.COPY, where, dst, [self.spread(src, dst.shape[0])], label=label)
 
-    def activate(self, src: Access, dst: Access, label: str, side: tuple[Access, ...] = (), **fields: Any) -> None:
+    def activate(
+        self, src: Access, dst: Access, label: str, side: tuple[Access, ...] = (), **fields: Any
+    ) -> None:
         """One ScalarE ACTIVATE."""
         self.emit(
-            Kind.ACTIVATE, Engine.SCALAR, dst, [self.spread(src, dst.shape[0])], side_reads=side, label=label, **fields
+            Kind.ACTIVATE,
+            Engine.SCALAR,
+            dst,
+            [self.spread(src, dst.shape[0])],
+            side_reads=side,
+            label=label,
+            **fields,
         )
 
     def reciprocal(self, src: Access, dst: Access) -> None:
@@ -347,8 +390,10 @@ class _Lowering:
         self, src: Access, dst: Access, ops: tuple[str | None, ...], side: tuple[Access, ...] = (), engine: str = "unknown",
         label: str = "tensor_scalar", **fields: Any,
     ) -> None:  # fmt: skip
-        """TENSOR_SCALAR. With the engine left open it runs on ScalarE if wider than two elements and its operations
-        are a scale and a bias; tiny ones, comparisons and the like run on VectorE (active times of adamw, silu, gqa).
+        """TENSOR_SCALAR, on ScalarE or VectorE.
+
+        With the engine left open it runs on ScalarE if wider than two elements and its operations are a scale and a
+        bias; tiny ones, comparisons and the like run on VectorE (active times of adamw, silu, gqa).
         """
         n = max(_free(src), _free(dst))
         where = _ENGINES.get(engine)
@@ -358,10 +403,18 @@ class _Lowering:
         if any(op in GPSIMD_ALU for op in ops):
             where = Engine.GPSIMD
         self.emit(
-            Kind.TENSOR_SCALAR, where, dst, [self.spread(src, dst.shape[0])], side_reads=side, label=label, **fields
+            Kind.TENSOR_SCALAR,
+            where,
+            dst,
+            [self.spread(src, dst.shape[0])],
+            side_reads=side,
+            label=label,
+            **fields,
         )
 
-    def tensor_tensor(self, a: Access, b: Access, dst: Access, op: str, engine: str = "unknown", label: str = "") -> None:
+    def tensor_tensor(
+        self, a: Access, b: Access, dst: Access, op: str, engine: str = "unknown", label: str = ""
+    ) -> None:
         """TENSOR_TENSOR on VectorE, on GpSimd for power and 32-bit integer arithmetic."""
         partitions = dst.shape[0]
         a, b = self.spread(a, partitions), self.spread(b, partitions)
@@ -490,7 +543,9 @@ class _Lowering:
     def op_tensor_tensor_scan(self, instr: Instr) -> None:
         reads = [a for n in ("data0", "data1") if isinstance(a := instr.args.get(n), Access)]
         reads = [self.spread(a, instr.dst.shape[0]) for a in reads]
-        self.emit(Kind.SCAN, Engine.VECTOR, instr.dst, reads, side_reads=_tiles(instr, "initial"), label="scan")
+        self.emit(
+            Kind.SCAN, Engine.VECTOR, instr.dst, reads, side_reads=_tiles(instr, "initial"), label="scan"
+        )
 
     def op_where(self, instr: Instr) -> None:
         """A select over tiles: predicated copy onto a copy."""
@@ -553,7 +608,13 @@ class _Lowering:
             )  # fmt: skip
             return
         self.emit(
-            Kind.TENSOR_TENSOR, Engine.VECTOR, instr.dst, [x], label="loop_reduce", after_first=loops, accumulates=True
+            Kind.TENSOR_TENSOR,
+            Engine.VECTOR,
+            instr.dst,
+            [x],
+            label="loop_reduce",
+            after_first=loops,
+            accumulates=True,
         )
 
     def op_softmax(self, instr: Instr) -> None:
@@ -578,7 +639,9 @@ class _Lowering:
         self.tensor_scalar(total, mean, ("multiply",), label="multiply")
         self.activate(mean, inverse, label="rsqrt")
         weight = instr.args.get("w")
-        self.tensor_scalar(x, scaled if isinstance(weight, Access) else dst, ("multiply",), (inverse,), label="multiply")
+        self.tensor_scalar(
+            x, scaled if isinstance(weight, Access) else dst, ("multiply",), (inverse,), label="multiply"
+        )
         if isinstance(weight, Access):
             self.tensor_tensor(scaled, weight, dst, "multiply")
 
@@ -622,7 +685,7 @@ class _Lowering:
     op_nc_matmul_mx = op_nc_matmul
 
     def op_matmul(self, instr: Instr) -> None:
-        """x @ y: x is transposed on the array first unless the call says that it already is."""
+        """X @ y: x is transposed on the array first unless the call says that it already is."""
         x, y = instr.args.get("x"), instr.args.get("y")
         if not (isinstance(x, Access) and isinstance(y, Access)):
             raise TypeError(f"line {instr.line}: {instr.op} needs two tiles")
@@ -759,8 +822,3 @@ def _repeated(partial: Access, loop: LoopVar) -> Access:
     axis = len(partial.shape)
     moved = partial.substitute({loop: Affine.of(axis)})
     return Access(moved.tensor, moved.index, (*partial.shape, loop.trips))
-
-
-def renamed(op: Op, **changes: Any) -> Op:
-    """A copy of an op with some fields changed."""
-    return dataclasses.replace(op, **changes)

@@ -29,7 +29,9 @@ def place_in_psum(program: Program, machine: Machine) -> None:
     for op, _ in program.walk():
         if op.kind is Kind.TENSOR_TENSOR and op.engine is Engine.VECTOR:
             _consider_pair(op, lives, bank, moved)
-        elif op.label == "loop_reduce" and op.kind is Kind.REDUCE and op.reads[0].tensor.buffer is Buffer.SBUF:
+        elif (
+            op.label == "loop_reduce" and op.kind is Kind.REDUCE and op.reads[0].tensor.buffer is Buffer.SBUF
+        ):
             tensor = op.reads[0].tensor
             if tensor in lives and len(lives[tensor].readers) == 1:
                 moved[tensor] = _in_psum(tensor)
@@ -89,9 +91,15 @@ def _forward_originals(body: list[Node]) -> None:
             _forward_originals(node.body)
             continue
         if node.engine in (Engine.VECTOR, Engine.SCALAR) and copies:
-            node.reads = tuple(copies[a][0] if a in copies and copies[a][1] == node.home else a for a in node.reads)
+            node.reads = tuple(
+                copies[a][0] if a in copies and copies[a][1] == node.home else a for a in node.reads
+            )
         for written in node.writes:
             copies = {k: v for k, v in copies.items() if written.tensor not in (k.tensor, v[0].tensor)}
         plain = node.kind is Kind.COPY and not node.mask and len(node.reads) == 1
-        if plain and node.reads[0].tensor.buffer is Buffer.PSUM and node.writes[0].tensor.buffer is Buffer.SBUF:
+        if (
+            plain
+            and node.reads[0].tensor.buffer is Buffer.PSUM
+            and node.writes[0].tensor.buffer is Buffer.SBUF
+        ):
             copies[node.writes[0]] = (node.reads[0], node.home)

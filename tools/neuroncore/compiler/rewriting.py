@@ -26,7 +26,9 @@ def ops_of(body: list[Node]) -> list[Op]:
     return found
 
 
-def substitute(body: list[Node], bindings: Mapping[LoopVar | int, Affine | int], names: Mapping[LoopVar, LoopVar]) -> None:
+def substitute(
+    body: list[Node], bindings: Mapping[LoopVar | int, Affine | int], names: Mapping[LoopVar, LoopVar]
+) -> None:
     """Replace loop variables in every access, mask and guard under a body, in place."""
     for op in ops_of(body):
         map_accesses(op, lambda a: a.substitute(bindings))

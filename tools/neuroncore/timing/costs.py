@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ..compiler.program import Engine, Kind, Op, Transfer
-from ..ir import Access, Buffer
+from ..ir import Buffer
 from ..machine import Machine
 
 
@@ -35,12 +35,11 @@ def _tensor_ns(op: Op, machine: Machine, n: float) -> float:
     a pass. Narrower types hide it behind the previous multiply, as the architecture guide describes.
     """
     wide = any(a.dtype.itemsize == 4 for a in op.reads)
+    cycles = 1.0
     if op.kind is Kind.TRANSPOSE:
-        cycles = machine.transpose_cycles_per_row_and_pass
+        cycles = float(machine.transpose_cycles_per_row_and_pass)
     elif wide:
-        cycles = machine.fp32_cycles_per_row_and_pass
-    else:
-        cycles = machine.matmul_min_cycles / machine.matmul_min_cycles
+        cycles = float(machine.fp32_cycles_per_row_and_pass)
     one = max(n, machine.matmul_min_cycles) * cycles / machine.tensor_clock_ghz
     load = 0.0 if op.stationary_resident or not wide else machine.weight_load_ns
     return float(op.passes * (one + load))
@@ -100,8 +99,3 @@ def transfer_ns(transfer: Transfer, machine: Machine, fraction: float = 1.0) -> 
     total = transfer.rows * row * fraction
     lanes = min(float(machine.dma_engines), math.ceil(transfer.rows / machine.dma_rows_per_engine))
     return total / float(machine.dma_engines), total / lanes
-
-
-def elements_of(access: Access) -> int:
-    """Elements per partition of a tile."""
-    return access.free_size

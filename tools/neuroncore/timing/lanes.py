@@ -186,4 +186,6 @@ class DmaQueues:
         step = [(b - a) / cycle for a, b in zip(before, now, strict=True)]
         over_all = self.all.warp(step[0], step[2], skip)
         over_reads = self.reads.warp(step[1], step[3], skip)
-        return max(over_all, over_reads), max(self.all.tail if over_all else 0.0, self.reads.tail if over_reads else 0.0)
+        return max(over_all, over_reads), max(
+            self.all.tail if over_all else 0.0, self.reads.tail if over_reads else 0.0
+        )

@@ -83,6 +83,21 @@ class Storage:
                 offsets = [o + k * weight for o in offsets for k in range(count)]
         return base, list(terms.items()), tuple(offsets)
 
+    def begin(self, unit: int, stamp: int) -> float:
+        """Claim a unit for the instance of a scope iteration; returns when the copy's earlier user is done with it."""
+        seen = self.stamp.get(unit)
+        if seen == stamp:
+            return self.busy_until.get(unit, 0.0)
+        self.stamp[unit] = stamp
+        if seen is None:
+            self.earlier[unit] = [0.0] * (self.copies - 1)
+            self.busy_until[unit] = 0.0
+            return 0.0
+        ring = self.earlier[unit]
+        ring.append(self.busy_until[unit])
+        self.busy_until[unit] = 0.0
+        return ring.pop(0)
+
     def shift(self, since: float, by: float) -> None:
         """Move the state that is newer than `since` by iterations that were not simulated."""
         for u, (t, lane) in self.ready.items():
@@ -120,7 +135,9 @@ def layout(program: Program, machine: Machine) -> Layout:
     lives = lifetimes(program)
     banks = _bank_shares(lives, machine)
     storages = {tensor: _storage(life, machine, banks) for tensor, life in lives.items()}
-    rooms, managed, deaths = crowded_nests(program, lives, {t: s.copies for t, s in storages.items()}, machine)
+    rooms, managed, deaths = crowded_nests(
+        program, lives, {t: s.copies for t, s in storages.items()}, machine
+    )
     for tensor, nest in managed.items():
         storages[tensor].pool = nest
     return Layout(storages, rooms, deaths)

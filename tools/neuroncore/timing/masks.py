@@ -22,7 +22,10 @@ class Mask:
     __slots__ = ("conditions", "shape", "variables", "slots", "cache")
 
     def __init__(
-        self, conditions: Sequence[Affine], shape: tuple[int, ...], slot: Callable[[LoopVar], int] | None = None
+        self,
+        conditions: Sequence[Affine],
+        shape: tuple[int, ...],
+        slot: Callable[[LoopVar], int] | None = None,
     ) -> None:
         """Conditions are ``expression >= 0`` over loop variables and the axes of a tile of this shape."""
         self.conditions = tuple(conditions)

@@ -67,7 +67,9 @@ class Pool:
         heapq.heappush(self.pieces, (time, size))
         if len(self.pieces) > _MAX_PIECES:
             ordered = sorted(self.pieces)
-            self.pieces = [(t1, s0 + s1) for (_, s0), (t1, s1) in zip(ordered[::2], ordered[1::2], strict=False)]
+            self.pieces = [
+                (t1, s0 + s1) for (_, s0), (t1, s1) in zip(ordered[::2], ordered[1::2], strict=False)
+            ]
             if len(ordered) % 2:
                 self.pieces.append(ordered[-1])
 
