@@ -148,6 +148,8 @@ def build_graph(
                 end = await exploring.ainvoke(state, context=runtime.context, control=RunControl())
         except Exception as error:
             end = {"failure": f"{type(error).__name__}: {error}"}
+            with forwarded(runtime.stream_writer):
+                emit("notice", message=f"an exploration failed: {end['failure']}")
         drafts = tuple(Draft.model_validate(one) for one in end.get("drafts", []))
         group = group_of({**state, "plan": end.get("plan")}, drafts, end.get("failure"))
         if group.failure:

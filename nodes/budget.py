@@ -8,7 +8,6 @@ fit, the cap is reached and the run ends in order.
 from __future__ import annotations
 
 import asyncio
-import functools
 import importlib.resources
 import time
 import tomllib
@@ -68,9 +67,7 @@ def cost_usd(usage: Usage, price: Price) -> float:
     ) / 1e6
 
 
-@functools.cache
-def built_in_prices() -> Mapping[str, Price]:
-    """The dated table of `prices.toml`, by model name in lower case."""
+def _read_prices() -> Mapping[str, Price]:
     tables = tomllib.loads(importlib.resources.files(__package__).joinpath("prices.toml").read_text("utf-8"))
     return {
         name.lower(): Price.model_validate(value)
@@ -80,13 +77,17 @@ def built_in_prices() -> Mapping[str, Price]:
     }
 
 
+PRICES = _read_prices()
+"""The dated table of `prices.toml`, by model name in lower case."""
+
+
 def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
     """What a model costs: the run's own prices first, then the table; None if neither knows it."""
     if model == OFFLINE:
         return FREE
     if model in own:
         return own[model]
-    return built_in_prices().get(model.rsplit("/", 1)[-1].lower())
+    return PRICES.get(model.rsplit("/", 1)[-1].lower())
 
 
 def most_prompt_tokens(texts: Iterable[str]) -> int:

@@ -6,6 +6,7 @@ and a replay finds everything.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -287,7 +288,7 @@ class Caller:
     ) -> AIMessage:
         """Ask in the best way that the endpoint is not known to refuse."""
         where = endpoint_name(settings, model)
-        chat = self._model(key.role, settings, model)
+        chat = await self._model(key.role, settings, model)
         endpoint = self._endpoint(where, settings)
         seed = derive(self._context.seed, key.text(attempt)) % 2**31
         while True:
@@ -318,9 +319,11 @@ class Caller:
         mode = settings.answer_mode
         return _Way(MODES[0] if mode is AnswerMode.AUTO else mode, seeded=True)
 
-    def _model(self, role: Role, settings: RoleModel, name: str) -> BaseChatModel:
+    async def _model(self, role: Role, settings: RoleModel, name: str) -> BaseChatModel:
         if (role, name) not in self._models:
-            self._models[(role, name)] = self._make_model(settings, name, self._cache)
+            # The first use of a client imports it, which takes a second.
+            made = await asyncio.to_thread(self._make_model, settings, name, self._cache)
+            self._models.setdefault((role, name), made)
         return self._models[(role, name)]
 
     def _endpoint(self, where: str, settings: RoleModel) -> Endpoint:

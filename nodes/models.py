@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 from typing import Any
@@ -74,7 +75,7 @@ async def check_endpoint(settings: RoleModel) -> None:
     if not hosted:
         return
     where = endpoint_name(settings, hosted[0])
-    client: Any = chat_model(settings, hosted[0])
+    client: Any = await asyncio.to_thread(chat_model, settings, hosted[0])
     try:
         listed = await client.root_async_client.with_options(
             timeout=min(settings.timeout_s, 30.0)

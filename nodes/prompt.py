@@ -6,7 +6,6 @@ missing is left out, and when the whole is too long the least important ones go 
 
 from __future__ import annotations
 
-import functools
 import importlib.resources
 import math
 import re
@@ -42,10 +41,17 @@ class Section:
     priority: int = REQUIRED
 
 
-@functools.cache
-def template(name: str) -> str:
-    """A text file of `prompts/`."""
-    return importlib.resources.files(__package__).joinpath("prompts", f"{name}.md").read_text("utf-8").strip()
+def _read_templates() -> dict[str, str]:
+    folder = importlib.resources.files(__package__).joinpath("prompts")
+    return {
+        file.name.removesuffix(".md"): file.read_text("utf-8").strip()
+        for file in folder.iterdir()
+        if file.name.endswith(".md")
+    }
+
+
+TEMPLATES = _read_templates()
+"""The text files of `prompts/` by name. Read at import: nodes must not read files on the event loop."""
 
 
 def filled(
@@ -59,7 +65,7 @@ def filled(
         priorities: of sections, by the name they contain; required where not named.
     """
     sections = []
-    for part in re.split(r"\n(?=# )", template(name)):
+    for part in re.split(r"\n(?=# )", TEMPLATES[name]):
         names = [match["named"] for match in string.Template.pattern.finditer(part) if match["named"]]
         body = [values[key] for key in names]
         if names and part.startswith("# ") and not all(str(value).strip() for value in body):
@@ -135,7 +141,7 @@ def planner_prompt(
         "number": number,
         "count": count,
         "round": round,
-        "answer": template("planner_answer"),
+        "answer": TEMPLATES["planner_answer"],
     }
     task: list[Section] = []
     for section in filled("planner_task", values, {"reference": 3, "tried": 6}):
@@ -211,6 +217,6 @@ def summarizer_prompt(
         "outcome": outcome,
         "slow": fenced(slow),
         "fast": fenced(fast),
-        "answer": template("summarizer_answer"),
+        "answer": TEMPLATES["summarizer_answer"],
     }
     return fit(filled("summarizer", facts.values), filled("summarizer_task", values), budget_tokens)

@@ -60,8 +60,6 @@ async def _recalled(
 
 async def _similar(shared: Services, context: RunContext, candidate: Candidate) -> list[Experience]:
     """The experiences nearest to a candidate's operator, bottleneck and structure, from every run."""
-    from memory_store.chroma import Where
-
     memory = await shared.memory()
     if memory is None:
         return []
@@ -71,5 +69,11 @@ async def _similar(shared: Services, context: RunContext, candidate: Candidate) 
         evaluation.bounds.limiting if evaluation.bounds else "",
         features(await shared.source(candidate.kernel_id)),
     )
-    nearest = await asyncio.to_thread(memory.query, text, context.capacity, Where(target=context.target))
-    return [one.experience for one in nearest]
+
+    def nearest() -> list[Experience]:
+        from memory_store.chroma import Where
+
+        found = memory.query(text, context.capacity, Where(target=context.target))
+        return [one.experience for one in found]
+
+    return await asyncio.to_thread(nearest)

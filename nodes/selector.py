@@ -42,6 +42,8 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
             "rounds_done": round,
         },
     )
+    if groups and all(group.plan is None for group in groups):
+        shared.budget.end(f"round {round} came to no plan: {groups[0].failure}")
     drafts = [draft for group in groups for draft in group.drafts]
     correct = sum(draft.is_correct for draft in drafts)
     tried = {

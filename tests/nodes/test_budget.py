@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nodes.budget import Budget, CapReached, Spent, Usage, built_in_prices, cost_usd, price_of
+from nodes.budget import PRICES, Budget, CapReached, Spent, Usage, cost_usd, price_of
 from nodes.context import OFFLINE, Caps, Price
 
 
@@ -32,7 +32,7 @@ def test_usage_comes_from_langchains_metadata():
 
 
 def test_the_table_has_the_papers_prices():
-    prices = built_in_prices()
+    prices = PRICES
     assert (prices["gpt-oss-120b"].input, prices["gpt-oss-120b"].output) == (0.15, 0.60)
     assert price_of("accounts/x/models/GPT-OSS-120B", {}) == prices["gpt-oss-120b"]
     assert price_of("claude-sonnet-4", {}).output == 15

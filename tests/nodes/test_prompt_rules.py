@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nodes.answers import blocks
-from nodes.prompt import template
+from nodes.prompt import TEMPLATES
 from tools.neuroncore import ArraySpec, NKIError, trace
 
 FRAME = """
@@ -28,7 +28,7 @@ def kernel(x):
 
 
 def examples(word):
-    text = template("nki_neuronxcc")
+    text = TEMPLATES["nki_neuronxcc"]
     parts = re.split(r"(Fails|Works):\n", text)
     return [
         blocks(after)[0][0][1] for label, after in zip(parts[1::2], parts[2::2], strict=True) if label == word
