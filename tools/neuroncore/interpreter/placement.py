@@ -19,6 +19,7 @@ from .coverage import Swept, Uses, is_covered, swept, uses_of
 from .functions import converted
 from .overlap import Linear, linear, meet, row_major
 from .program import Program, Site, common_loops, inside, on_chip, reads, sites
+from .semantics import MATMULS
 
 Scalar = float | int | bool | None
 MAX_USES = 400
@@ -235,7 +236,8 @@ class _Placer:
     def with_constants(self, instr: Instr) -> dict[str, Any]:
         """The operands, with tiles that hold one constant replaced by it where a number may stand."""
         args = dict(instr.args)
-        for name in _MAY_BE_NUMBERS.get(instr.op, ("x", "y") if instr.op.startswith("nl.") and "y" in args else ()):
+        elementwise = instr.op.startswith("nl.") and "y" in args and instr.op not in MATMULS
+        for name in _MAY_BE_NUMBERS.get(instr.op, ("x", "y") if elementwise else ()):
             value = args.get(name)
             if not isinstance(value, Access) or name in ("x", "y") and not _both_tiles(args):
                 continue
