@@ -6,6 +6,7 @@ import re
 
 from ..neuroncore.ir import (
     Access,
+    Affine,
     Buffer,
     Indirect,
     Instr,
@@ -180,6 +181,7 @@ def tidy(kernel: Kernel) -> None:
     Loops of one trip and empty loops go, tile axes of one element leave the index expressions, names become unique.
     """
     _inline_single_trips(kernel, kernel.body, None)
+    _fill_whole_tensors(kernel.body, None)
     replace_instrs(kernel.body, lambda instr: map_instr(instr, _without_unit_axes))
     names: set[str] = set()
     for tensor in kernel.tensors():
@@ -187,6 +189,39 @@ def tidy(kernel: Kernel) -> None:
             _make_unique(tensor, names)
         names.add(tensor.name)
     _name_loops(kernel.body, set())
+
+
+def _fill_whole_tensors(body: list[Node], scope: Loop | None) -> None:
+    """Loops that do nothing but fill every block of a tensor are one ``nl.zeros`` of the whole tensor."""
+    for k, node in enumerate(body):
+        if not isinstance(node, Loop):
+            continue
+        filling = _filled_by(node)
+        if filling is not None and filling.dst.tensor.scope is scope:
+            body[k] = filling.replace(dsts=(filling.dst.tensor.whole(),))
+        else:
+            _fill_whole_tensors(node.body, node)
+
+
+def _filled_by(loop: Loop) -> Instr | None:
+    """The fill in the innermost of some perfectly nested loops, if together they reach every block once."""
+    variables: list[LoopVar] = []
+    node: Node = loop
+    while isinstance(node, Loop):
+        if len(node.body) != 1:
+            return None
+        variables.append(node.var)
+        node = node.body[0]
+    if node.op not in ("nl.zeros", "nl.ones", "nl.full") or node.mask:
+        return None
+    tensor = node.dst.tensor
+    if node.dst.is_indirect or tensor.block_shape != tuple(v.trips for v in variables):
+        return None
+    one_block = tuple(Affine.of(v) for v in variables)
+    free = tensor.shape[tensor.par_dim :]
+    whole_block = tuple(Affine.of(k) if n > 1 else Affine(0) for k, n in enumerate(free))
+    reached = node.dst.affine == (*one_block, *whole_block) and node.dst.shape == free
+    return node if reached else None
 
 
 def _inline_single_trips(kernel: Kernel, body: list[Node], scope: Loop | None) -> None:
