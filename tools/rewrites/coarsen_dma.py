@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ..neuroncore.ir import Access, Instr, Kernel, Loop, Tensor
+from ..neuroncore.ir import Access, Instr, Kernel, Loop, Tensor, clone
 from .extraction import extract
 from .layout import merge_block_into_free
 from .loops import split_loop
 from .merging import merge_iterations, mergeable_factors
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
-from .structure import Path, instr_at, instrs_in, instrs_of, is_local, loop_at, loops_of
+from .structure import Path, find, instr_at, instrs_in, instrs_of, is_local, loop_at, loops_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +21,9 @@ class CoarsenOption(Option):
 
     Attributes:
         loop: where the loop is.
-        instr: where the load or store is, inside the loop.
+        instr: where the load or store is, inside the loop; empty for all of them.
         name: the loop's index.
-        tensor: the HBM tensor.
+        tensor: the HBM tensor; all of them, listed.
         tile: the tile on chip.
         stores: whether it is a store.
         trips: iterations of the loop.
@@ -42,6 +42,8 @@ class CoarsenOption(Option):
     def describe(self) -> str:
         """See `Option`."""
         count = f"all {self.trips}" if self.factor == self.trips else f"{self.factor} of the {self.trips}"
+        if not self.instr:
+            return f"Load and store {count} tiles of the loop over {self.name} in one transfer each: {self.tensor}"
         if self.stores:
             return f"Store {count} tiles `{self.tile}` of the loop over {self.name} to `{self.tensor}` in one transfer"
         return f"Load {count} tiles `{self.tile}` of the loop over {self.name} from `{self.tensor}` in one transfer"
@@ -58,32 +60,79 @@ class CoarsenDma(Rewrite[CoarsenOption]):
     targets = ("memory", "latency", "gpsimd")
 
     def candidates(self, kernel: Kernel) -> Iterator[CoarsenOption]:
-        """Every load and store with every loop around it whose index it uses."""
+        """Every load and store with every loop around it whose index it uses, then all those of a loop together."""
         for path, loop, _ in loops_of(kernel):
+            moved: dict[str, None] = {}
             for where, instr, around in instrs_of(kernel):
-                if loop not in around or instr.op not in ("nl.load", "nl.store"):
+                if loop not in around or not _moves(instr, loop):
                     continue
                 stores = instr.op == "nl.store"
-                operand = instr.args["value" if stores else "src"]
-                if not isinstance(operand, Access):
-                    continue
-                hbm, tile = (instr.dst, operand) if stores else (operand, instr.dst)
-                if loop.var not in hbm.loops():
-                    continue
+                hbm, tile = _sides(instr)
+                moved[f"`{hbm.tensor.name}`"] = None
                 for factor in mergeable_factors(loop):
                     names = (loop.var.name, hbm.tensor.name, tile.tensor.name)
                     yield CoarsenOption(path, where, *names, stores, loop.trips, factor)
+            if len(moved) > 1:
+                for factor in mergeable_factors(loop):
+                    yield CoarsenOption(
+                        path, (), loop.var.name, ", ".join(moved), "", False, loop.trips, factor
+                    )
 
     def edit(self, kernel: Kernel, option: CoarsenOption) -> None:
         """See `Rewrite`."""
-        instr, _, _, _ = instr_at(kernel, option.instr)
         loop, _ = loop_at(kernel, option.loop)
+        instr = instr_at(kernel, option.instr)[0] if option.instr else None
         if option.factor < loop.trips:
             _, loop = split_loop(kernel, loop, option.factor)
-            # Splitting has replaced the instructions; the option's path leads through one more loop now.
-            depth = len(option.loop)
-            instr, _, _, _ = instr_at(kernel, (*option.loop, 0, *option.instr[depth:]))
-        merge_transfers(kernel, loop, instr)
+            if option.instr:
+                # Splitting has replaced the instructions; the option's path leads through one more loop now.
+                depth = len(option.loop)
+                instr, _, _, _ = instr_at(kernel, (*option.loop, 0, *option.instr[depth:]))
+        if instr is not None:
+            merge_transfers(kernel, loop, instr)
+        else:
+            _merge_all(kernel, loop)
+
+
+def _moves(instr: Instr, loop: Loop) -> bool:
+    """Whether an instruction is a transfer that depends on a loop."""
+    if instr.op not in ("nl.load", "nl.store"):
+        return False
+    hbm, _ = _sides(instr)
+    return loop.var in hbm.loops()
+
+
+def _sides(instr: Instr) -> tuple[Access, Access]:
+    """The access to HBM and the tile on chip of a load or store."""
+    operand = instr.args["value" if instr.op == "nl.store" else "src"]
+    assert isinstance(operand, Access)
+    return (instr.dst, operand) if instr.op == "nl.store" else (operand, instr.dst)
+
+
+def _merge_all(kernel: Kernel, loop: Loop) -> None:
+    """Merge every transfer of a loop that can be.
+
+    Raises:
+        RewriteError: if fewer than two can.
+    """
+    transfers = [instr for instr, _ in instrs_in(loop.body) if _moves(instr, loop)]
+    path = find(kernel, loop)
+    possible = []
+    for position, instr in enumerate(transfers):
+        trial = clone(kernel)
+        trial_loop, _ = loop_at(trial, path)
+        candidates = [i for i, _ in instrs_in(trial_loop.body) if _moves(i, trial_loop)]
+        try:
+            merge_transfers(trial, trial_loop, candidates[position])
+        except RewriteError:
+            continue
+        possible.append((instr.op, _sides(instr)[1].tensor))
+    if len(possible) < 2:
+        raise RewriteError("option", "fewer than two transfers of the loop can be merged")
+    for op, tensor in possible:
+        # Moving one transfer copies the instructions that stay, so each is looked up again.
+        remaining = [i for i, _ in instrs_in(loop.body) if i.op == op and _moves(i, loop)]
+        merge_transfers(kernel, loop, next(i for i in remaining if _sides(i)[1].tensor is tensor))
 
 
 def merge_transfers(kernel: Kernel, loop: Loop, instr: Instr) -> None:

@@ -34,6 +34,24 @@ def test_one_load_fills_what_two_iterations_multiply(case):
     )
 
 
+def test_all_transfers_of_a_loop_grow_together(case):
+    after = case(MATMUL, (128, 128), (128, 2048)).apply(CoarsenDma(), "Load and store 2 of the 4 tiles")
+    assert after.printed == (
+        "def kernel(x, w):\n"
+        "    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)\n"
+        "    x_tile = nl.load(x)\n"
+        "    for n_block in nl.affine_range(2):\n"
+        "        w_tile = nl.load(w[:, 1024 * n_block : 1024 * n_block + 1024])\n"
+        "        result = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "        for n in nl.affine_range(2):\n"
+        "            product = nisa.nc_matmul(x_tile, w_tile[:, 512 * n : 512 * n + 512])\n"
+        "            result[:, 512 * n : 512 * n + 512] = nl.copy(product)\n"
+        "        nl.store(out[:, 1024 * n_block : 1024 * n_block + 1024], value=result)\n"
+        "\n"
+        "    return out\n"
+    )
+
+
 def test_one_store_empties_what_all_iterations_fill(case):
     after = case(MATMUL, (128, 128), (128, 2048)).apply(CoarsenDma(), "Store all 4 tiles")
     assert after.printed.endswith(
