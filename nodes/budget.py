@@ -201,6 +201,11 @@ class Budget:
             self._settled.notify_all()
         return usd
 
+    def book(self, usage: Usage, usd: float) -> None:
+        """Count what a replayed call cost when it was made, so that a replay tells the figures of its original."""
+        self._spent.usd += usd
+        self._spent.tokens += usage.total
+
     def admit_kernel(self, place: str) -> None:
         """Count a kernel before it is evaluated; a place in the search that was counted before is free.
 

@@ -124,6 +124,7 @@ class Caller:
         self._endpoints: dict[str, Endpoint] = {}
         self._ways: dict[tuple[str, str], _Way] = {}
         self._without_tools: set[tuple[str, str]] = set()
+        self._told_of_prompts = False
 
     async def fields(
         self, key: CallKey, prompt: Sequence[BaseMessage], schema: type[Fields], draw: int = 0
@@ -211,13 +212,7 @@ class Caller:
             return known
         asked = tuple({"role": message.type, "content": _content(message)} for message in prompt)
         if self._context.replay_of:
-            known = await self._record.find_call(name, self._context.replay_of)
-            if known is None or known.prompt != asked:
-                what = "has no call" if known is None else "asked something else in call"
-                self._budget.end(f"run {self._context.replay_of} {what} {name}")
-                raise NoAnswer(self._budget.stop)
-            await self._record.keep_call(known)
-            return known
+            return await self._replayed(name, asked)
         settings = self._context.role(key.role)
         model = settings.models[draw % len(settings.models)]
         began = time.monotonic()
@@ -243,6 +238,20 @@ class Caller:
         )
         await self._record.keep_call(call)
         return call
+
+    async def _replayed(self, name: str, asked: tuple[dict[str, Any], ...]) -> RecordedCall:
+        """The answer of the run that is replayed."""
+        run_id = self._context.replay_of
+        known = await self._record.find_call(name, run_id)
+        if known is None:
+            self._budget.end(f"run {run_id} has no call {name} to replay")
+            raise NoAnswer(self._budget.stop)
+        if known.prompt != asked and not self._told_of_prompts:
+            self._told_of_prompts = True
+            self._notify("notice", "prompts are worded otherwise than when the run was recorded")
+        await self._record.keep_call(known)
+        self._budget.book(known.usage, known.usd)
+        return known
 
     async def _paid(
         self,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 OFFLINE = "offline"
 """The model name that stands for the built-in deterministic model."""
@@ -264,12 +264,6 @@ class RunContext(BaseModel):
     replay_of: str | None = Field(
         default=None, description="Answer every model call from this recorded run, and from nothing else."
     )
-
-    @model_validator(mode="after")
-    def _reviews_need_no_replay(self) -> Self:
-        if self.replay_of and self.review_plans:
-            raise ValueError("a replay repeats recorded plans, so review_plans cannot be set with replay_of")
-        return self
 
     def role(self, role: Role) -> RoleModel:
         """The settings for a role; a fixer that is not set is the executor."""

@@ -50,11 +50,15 @@ async def _recalled(
         return []
     if context.memory == "paper":
         return state["queue"]
-    # What a round recalled is settled by its first attempt: the store may know more when it runs again.
-    known = await shared.record.experience_list(round, Direction.USED, candidate.kernel_id)
-    if known is not None:
-        return known
-    found = await _similar(shared, context, candidate)
+    # What a round recalled is settled by its first attempt, and for a replay by the run that it replays: the store
+    # may know more by now.
+    found = await shared.record.experience_list(round, Direction.USED, candidate.kernel_id)
+    if found is None and context.replay_of:
+        found = await shared.record.experience_list(
+            round, Direction.USED, candidate.kernel_id, context.replay_of
+        )
+    if found is None:
+        found = await _similar(shared, context, candidate)
     return await shared.record.keep_experience_list(round, Direction.USED, found, candidate.kernel_id)
 
 

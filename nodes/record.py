@@ -148,12 +148,18 @@ class Record:
         """Copies of experiences, in this order."""
         return await asyncio.to_thread(self._ledger.experiences, list(ids))
 
-    async def experience_list(self, round: int, direction: Direction, scope: str = "") -> list[str] | None:
-        """A list that was written before, as ids."""
-        found = await asyncio.to_thread(
-            self._ledger.experience_list, self.run_id, self.problem, round, direction, scope=scope
+    async def experience_list(
+        self, round: int, direction: Direction, scope: str = "", run_id: str | None = None
+    ) -> list[Experience] | None:
+        """A list that this run, or another one, wrote before."""
+        return await asyncio.to_thread(
+            self._ledger.experience_list,
+            run_id or self.run_id,
+            self.problem,
+            round,
+            direction,
+            scope=scope,
         )
-        return None if found is None else [experience.id for experience in found]
 
     async def keep_experience_list(
         self, round: int, direction: Direction, experiences: Sequence[Experience], scope: str = ""
@@ -180,6 +186,11 @@ class Record:
             round=round,
             payload=payload,
         )
+
+    async def told(self, kind: str, round: int, run_id: str) -> dict[str, Any] | None:
+        """What another run told of that kind in that round."""
+        found = await asyncio.to_thread(self._ledger.events, run_id, kind=kind)
+        return next((event.payload for event in found if event.round == round), None)
 
     async def set_status(self, status: RunStatus, note: str = "") -> None:
         """Say how the run stands."""

@@ -50,8 +50,16 @@ async def review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         for group in groups
         if group.plan is not None
     ]
-    answer = interrupt({"ask": "plans", "round": state["round"], "plans": shown})
-    entries = shown if answer == "approve" else answer
+    context = runtime.context or RunContext()
+    shared = await services(state["run_id"], context)
+    round = state["round"]
+    recorded = await shared.record.told("reviewed", round, context.replay_of) if context.replay_of else None
+    if recorded is not None:
+        entries = recorded["kept"]
+    else:
+        answer = interrupt({"ask": "plans", "round": round, "plans": shown})
+        entries = shown if answer == "approve" else answer
+    await shared.record.tell(f"reviewed {round}", "reviewed", round, {"kept": entries})
     chosen = {(entry["candidate"], entry["plan"]): entry for entry in entries}
     kept = []
     for group in groups:

@@ -371,7 +371,8 @@ def _response_cache(context: RunContext, home: Home) -> BaseCache | None:
 def _evaluation_key(problem: Problem, settings: EvaluationSettings) -> dict[str, str]:
     """What an evaluation depends on, beside the kernel; not where it ran or how long it was given."""
     decisive = settings.model_dump(mode="json", include={"target", "seeds", "regimes", "precision", "small"})
-    definition = problem.model_dump(mode="json", exclude={"reference_file", "baseline_file"})
+    words = {"title", "description", "reference_file", "baseline_file"}
+    definition = problem.model_dump(mode="json", exclude=words)
     return {
         "problem": digest([definition, problem.reference_source()]),
         "backend": settings.backend,

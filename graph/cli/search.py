@@ -227,7 +227,7 @@ def replay(
         record = ledger.find_run(run)
         (begun,) = ledger.problems(record.id)
     given: Any = begun.definition if "kernel" in begun.definition else begun.problem
-    settings = {**record.settings, "replay_of": record.id, "review_plans": False}
+    settings = {**record.settings, "replay_of": record.id}
     context = RunContext.model_validate(settings)
     document, code = _run(begun.problem, context, _search(given, context), as_json)
     differences = _differences(record.id, document["run_id"]) if document["run_id"] else ["it did not run"]

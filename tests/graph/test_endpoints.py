@@ -10,8 +10,8 @@ from graph.run import RunError, RunStopped, aoptimize
 from memory_store.ledger import Ledger
 from nodes.context import Caps, Price
 
-from .stand_in import StandInModel, by_hash
 from .loopback import ANSWER_FAULTS, WIRE_FAULTS, Loopback
+from .stand_in import StandInModel, by_hash
 
 
 @pytest.fixture

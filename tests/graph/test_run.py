@@ -196,3 +196,37 @@ async def test_memory_off_writes_nothing(stand_in):
 async def test_what_helped_is_remembered(stand_in):
     result = await aoptimize(stand_in.problem, stand_in.quick)
     assert stand_in.remembered and all(one.run_id == result.run_id for one in stand_in.remembered)
+
+
+async def replayed(stand_in, run_id, **changes):
+    with ledger_of(stand_in) as ledger:
+        context = RunContext.model_validate(ledger.run(run_id).settings | {"replay_of": run_id} | changes)
+    before = len(stand_in.calls)
+    result = await aoptimize(stand_in.problem, context)
+    assert len(stand_in.calls) == before, "a model was asked"
+    return result
+
+
+async def test_a_run_replays_from_the_ledger_alone(stand_in):
+    original = await aoptimize(stand_in.problem, stand_in.quick)
+    result = await replayed(stand_in, original.run_id)
+    assert facts(result) == facts(original)
+
+
+async def test_a_reviewed_run_replays_with_what_the_person_decided(stand_in):
+    context = stand_in.quick.model_copy(update={"review_plans": True})
+
+    def answer(question):
+        first = question["plans"][0]
+        return [{**first, "title": "My own step"}, *question["plans"][2:]]
+
+    original = await aoptimize(stand_in.problem, context, on_question=answer)
+    result = await replayed(stand_in, original.run_id)
+    assert facts(result) == facts(original)
+
+
+async def test_a_replay_of_a_shorter_run_ends_where_the_recording_does(stand_in):
+    original = await aoptimize(stand_in.problem, stand_in.quick)
+    result = await replayed(stand_in, original.run_id, iterations=5)
+    assert "no call r4/planner" in result.stopped
+    assert result.best_kernel_id == original.best_kernel_id

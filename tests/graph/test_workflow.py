@@ -35,8 +35,12 @@ async def test_an_error_is_data(stand_in):
 async def test_a_second_problem_on_the_same_thread_starts_afresh(stand_in):
     served = build_graph(InMemorySaver())
     config = {"configurable": {"thread_id": "t"}}
-    first = await served.ainvoke({"problem": stand_in.problem}, {**config, "run_id": "a" * 32}, context=stand_in.quick)
-    again = await served.ainvoke({"problem": stand_in.problem}, {**config, "run_id": "b" * 32}, context=stand_in.quick)
+    first = await served.ainvoke(
+        {"problem": stand_in.problem}, {**config, "run_id": "a" * 32}, context=stand_in.quick
+    )
+    again = await served.ainvoke(
+        {"problem": stand_in.problem}, {**config, "run_id": "b" * 32}, context=stand_in.quick
+    )
     assert again["result"]["best_kernel_id"] == first["result"]["best_kernel_id"]
     assert again["result"]["run_id"] != first["result"]["run_id"]
     state = await served.aget_state(config)
@@ -55,7 +59,10 @@ async def test_state_holds_references_and_no_sources(stand_in):
 def test_the_input_is_one_field_and_every_setting_is_described():
     assert list(graph.get_input_jsonschema()["properties"]) == ["problem"]
     settings = RunContext.model_json_schema()
-    described = [settings["properties"], *(one["properties"] for one in settings["$defs"].values() if "properties" in one)]
+    described = [
+        settings["properties"],
+        *(one["properties"] for one in settings["$defs"].values() if "properties" in one),
+    ]
     assert all("description" in field for fields in described for field in fields.values())
 
 
