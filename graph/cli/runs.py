@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import AsJson
-from .output import console, duration, percent, print_json
+from .output import console, percent, print_json
 
 if TYPE_CHECKING:
     from memory_store.ledger import Ledger
@@ -64,13 +64,13 @@ def cost(
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("run")
-    for column in ("speedup", "tokens in", "out", "calls", "USD", "USD per % gained"):
-        table.add_column(column, justify="right")
+    table.add_column("run", no_wrap=True)
+    for column in ("speedup", "tokens in", "out", "calls", "USD", "USD/%"):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         each = row["usd_per_percent_gained"]
         table.add_row(
-            f"{row['run_id']} ({', '.join(row['problems'])}; {', '.join(row['models'])})",
+            f"{row['run_id']}\n[dim]  {', '.join(row['models'])}[/]",
             f"{row['speedup']:.3f}x" if row["speedup"] else "-",
             f"{row['input_tokens']:,}",
             f"{row['output_tokens']:,}",
@@ -100,11 +100,11 @@ def _table(found: list[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("run", no_wrap=True)
-    for column in ("status", "problem", "target"):
-        table.add_column(column)
-    for column in ("speedup", "peak", "correct", "worked", "USD"):
-        table.add_column(column, justify="right")
+    paid = any(run["usd"] for run in found)
+    for column in ("run", "status", "target"):
+        table.add_column(column, no_wrap=True)
+    for column in ("speedup", "peak", "correct", "worked", *(["USD"] if paid else [])):
+        table.add_column(column, justify="right", no_wrap=True)
     for run in found:
         for index, gain in enumerate(run["problems"] or [{}]):
             first = index == 0
@@ -112,12 +112,17 @@ def _table(found: list[dict[str, Any]]) -> Any:
             table.add_row(
                 run["run_id"] if first else "",
                 run["status"] if first else "",
-                gain.get("problem", "-"),
                 run["target"],
                 f"{speedup:.2f}x" if speedup else "-",
                 percent(gain.get("best_percent_of_peak")),
                 f"{run['kernels_correct']}/{run['kernels_evaluated']}" if first else "",
-                duration(run["wall_s"]) if first else "",
-                f"{run['usd']:.2f}" if first else "",
+                _clock(run["wall_s"]) if first else "",
+                *([f"{run['usd']:.2f}" if first else ""] if paid else []),
             )
     return table
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds, as short as they go: `4:37`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

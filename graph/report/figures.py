@@ -98,10 +98,13 @@ def roofline(story: ProblemStory, target: str) -> go.Figure | None:
         line={"color": LIMIT, "width": 2},
         name=f"{target} roof: {peak.memory_bytes_per_s / 1e9:.0f} GB/s, {ceiling / 1e9:,.0f} GFLOP/s {kind}",
     )
-    figure.add_vline(
-        x=ideal,
+    lowest = min(flops / one.latency_ms / 1e6 for _, one, _ in points) / 2
+    figure.add_scatter(
+        x=[ideal, ideal],
+        y=[lowest, min(ideal * peak.memory_bytes_per_s, ceiling) / 1e9],
+        mode="lines",
         line={"color": INK, "width": 1, "dash": "dash"},
-        annotation={"text": "inputs and outputs once", "font": {"color": INK}},
+        name="every input and output once",
     )
     for name, one, color in points:
         assert one.profile is not None
