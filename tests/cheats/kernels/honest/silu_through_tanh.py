@@ -1,0 +1,19 @@
+"""x/2 (1 + tanh(x/2)): the same function by another identity.
+
+Problem: silu
+Verdict: correct
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, 0:columns])
+        half = nl.multiply(tile, 0.5)
+        nl.store(out[i * 128 : (i + 1) * 128, 0:columns], value=nl.multiply(half, nl.add(nl.tanh(half), 1.0)))
+    return out

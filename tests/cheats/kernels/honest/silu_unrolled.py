@@ -1,0 +1,19 @@
+"""Loops unrolled at trace time.
+
+Problem: silu
+Verdict: correct
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.static_range(rows // 128):
+        for j in nl.static_range(columns // 512):
+            tile = nl.load(x[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            nl.store(out[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512], value=nl.silu(tile))
+    return out

@@ -1,0 +1,22 @@
+"""Exact where N(0, 1) lies, wrong beyond six.
+
+Problem: silu
+Verdict: incorrect
+Reason: relative_l2
+Regime: wide_scale
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        for j in nl.affine_range(columns // 512):
+            tile = nl.load(x[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            usual = nl.minimum(nl.maximum(tile, -6.0), 6.0)
+            nl.store(out[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512], value=nl.silu(usual))
+    return out

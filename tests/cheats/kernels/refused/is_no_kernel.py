@@ -1,0 +1,17 @@
+"""A plain function that was never handed to NKI.
+
+Problem: silu
+Verdict: rejected
+Reason: no_kernel
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, 0 : x.shape[1]])
+        nl.store(out[i * 128 : (i + 1) * 128, 0 : x.shape[1]], value=nl.silu(tile))
+    return out

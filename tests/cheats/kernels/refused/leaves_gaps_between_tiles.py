@@ -1,0 +1,20 @@
+"""The last column of every tile is never written.
+
+Problem: silu
+Verdict: incorrect
+Reason: output_written
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        for j in nl.affine_range(columns // 512):
+            tile = nl.load(x[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            nl.store(out[i * 128 : (i + 1) * 128, j * 512 : j * 512 + 511], value=nl.silu(tile[0:128, 0:511]))
+    return out

@@ -1,0 +1,22 @@
+"""Every tile with its columns exchanged by halves.
+
+Problem: silu
+Verdict: incorrect
+Reason: relative_l2
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        for j in nl.affine_range(columns // 512):
+            tile = nl.load(x[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            y = nl.silu(tile)
+            nl.store(out[i * 128 : (i + 1) * 128, j * 512 : j * 512 + 256], value=y[0:128, 256:512])
+            nl.store(out[i * 128 : (i + 1) * 128, j * 512 + 256 : (j + 1) * 512], value=y[0:128, 0:256])
+    return out
