@@ -1,0 +1,66 @@
+"""What does not fit: read again, spilled, or in part."""
+
+import pytest
+
+from tools.neuroncore.compiler import compile_kernel
+from tools.neuroncore.counters import total
+from tools.neuroncore.machine import TRN1
+
+KIB = 1024
+
+TWO_PASSES = """
+out = nl.ndarray(({tiles}, 128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+kept = nl.ndarray(({tiles}, nl.par_dim(128), 2048), dtype=x.dtype, buffer=nl.sbuf)
+peak = nl.ndarray((nl.par_dim(128), 1), dtype=x.dtype, buffer=nl.sbuf)
+p, f = nl.arange(128)[:, None], nl.arange(2048)[None, :]
+for i in nl.affine_range({tiles}):
+    kept[i, p, f] = nl.exp(nl.load(x[i, p, f]))
+    part = nisa.tensor_reduce(np.max, data=kept[i, p, f], axis=[1])
+    peak[p, 0] = nl.loop_reduce(part, op=np.max, loop_indices=[i])
+for i in nl.affine_range({tiles}):
+    nl.store(out[i, p, f], nisa.tensor_scalar(kept[i, p, f], op0=np.multiply, operand0=peak))
+return out
+"""
+
+
+def counted(kernel):
+    return total(compile_kernel(kernel, TRN1), TRN1).bytes
+
+
+def test_what_fits_is_not_spilled(traced):
+    assert counted(traced(TWO_PASSES.format(tiles=16), x=(16, 128, 2048)))["spill_save_bytes"] == 0
+
+
+def test_of_values_used_once_more_only_what_does_not_fit_is_spilled(traced):
+    found = counted(traced(TWO_PASSES.format(tiles=64), x=(64, 128, 2048)))
+    assert found["spill_save_bytes"] == found["spill_reload_bytes"]
+    spilled_kib = found["spill_save_bytes"] / 128 / KIB
+    assert 512 - 176 < spilled_kib < 512 - 120
+
+
+def test_weights_too_large_beside_the_body_are_read_in_every_pass_and_not_ahead(kernel_of):
+    program = compile_kernel(kernel_of("matmul_blocked"), TRN1)
+    found = total(program, TRN1).bytes
+    weights, rows = 40 * 128 * 12288 * 4, 32 * 128 * 5120 * 4
+    assert found["hbm_read_bytes"] == 32 * weights + 12 * rows + 128 * 128 * 4
+    assert found["spill_save_bytes"] == 0
+    assert any("read again in every pass" in note for note in program.notes)
+
+
+def test_of_two_large_accumulators_one_leaves(kernel_of):
+    found = counted(kernel_of("mamba_states_outside"))
+    tile = 128 * 7168 * 4
+    assert found["spill_save_bytes"] == found["spill_reload_bytes"] == 15 * tile
+
+
+@pytest.mark.parametrize("length", [7168, 8192])
+def test_one_large_accumulator_stays(kernel_of, length):
+    shapes = ((256, length), (256, length), (256, 16), (16, length), (16, length))
+    assert counted(kernel_of("mamba_channels_outside", shapes))["spill_save_bytes"] == 0
+
+
+def test_a_larger_memory_spills_less(traced):
+    body = TWO_PASSES.format(tiles=64)
+    larger = TRN1.replace(sbuf_usable_bytes=600 * KIB)
+    kernel = traced(body, x=(64, 128, 2048))
+    assert total(compile_kernel(kernel, larger), larger).bytes["spill_save_bytes"] == 0

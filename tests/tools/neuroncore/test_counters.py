@@ -1,0 +1,82 @@
+"""Counters of kernels of measured shapes, against neuron-profile's, to the byte."""
+
+import pytest
+
+from nkibench import trn1_profiles
+from tools.fidelity import BYTE_COUNTERS
+from tools.neuroncore.compiler import compile_kernel
+from tools.neuroncore.counters import profile_fields, total
+from tools.neuroncore.machine import TRN1
+
+
+def errors(kernel, problem):
+    program = compile_kernel(kernel, TRN1)
+    fields = profile_fields(total(program, TRN1), 1e6, TRN1)
+    measured = trn1_profiles()[problem]
+    return {n: fields[n] / measured[n] - 1 for n in BYTE_COUNTERS if measured.get(n)}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("silu_chunked", "silu"),
+        ("adamw_chunked", "adamw"),
+        ("matmul_blocked", "matmul"),
+        ("rope_narrow", "rope_single_freq_apply"),
+        ("mamba_states_outside", "mamba"),
+    ],
+)
+def test_every_counter_is_exact(kernel_of, name, problem):
+    found = errors(kernel_of(name), problem)
+    assert found and all(abs(e) < 1e-6 for e in found.values()), found
+
+
+def test_spilled_scores_are_within_two_percent_and_engines_nearly_exact(kernel_of):
+    found = errors(kernel_of("bmm_softmax_two_pass"), "bmm_softmax")
+    assert all(abs(e) < 0.02 for e in found.values()), found
+    assert (
+        found["hardware_flops"]
+        == found["transpose_flops"]
+        == found["psum_write_bytes"]
+        == pytest.approx(0, abs=1e-3)
+    )
+
+
+def test_an_fp32_matmul_counts_twice_and_a_bf16_one_once(traced):
+    body = """
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+product = nisa.nc_matmul(nl.load(x), nl.load(y))
+nl.store(out, nl.copy(product, dtype=x.dtype))
+return out
+"""
+    flops = {}
+    for dtype in ("float32", "bfloat16"):
+        program = compile_kernel(traced(body, dtype=dtype, x=(128, 128), y=(128, 512)), TRN1)
+        flops[dtype] = total(program, TRN1).bytes["hardware_flops"]
+    assert flops["bfloat16"] == 2 * 128 * 128 * 512
+    assert flops["float32"] == 2 * flops["bfloat16"]
+
+
+def test_a_masked_tail_moves_only_what_is_valid(traced):
+    body = """
+out = nl.ndarray((300, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+for i in nl.affine_range(3):
+    tile = nl.load(x[128 * i + p, f], mask=128 * i + p < 300)
+    nl.store(out[128 * i + p, f], tile, mask=128 * i + p < 300)
+return out
+"""
+    counted = total(compile_kernel(traced(body, x=(300, 512)), TRN1), TRN1).bytes
+    assert counted["hbm_read_bytes"] == counted["hbm_write_bytes"] == 300 * 512 * 4
+
+
+def test_scratch_in_hbm_counts_as_spill(traced):
+    body = """
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+scratch = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.hbm)
+nl.store(scratch, nl.load(x))
+nl.store(out, nl.load(scratch))
+return out
+"""
+    counted = total(compile_kernel(traced(body, x=(128, 512)), TRN1), TRN1).bytes
+    assert counted["spill_save_bytes"] == counted["spill_reload_bytes"] == 128 * 512 * 4

@@ -1,0 +1,90 @@
+"""The execution model: skipped iterations, buffers, windows, ports."""
+
+import pytest
+
+from tools.neuroncore.compiler import compile_kernel
+from tools.neuroncore.machine import TRN1
+from tools.neuroncore.timing import simulate, steady
+from tools.neuroncore.timing.simulate import Simulation
+
+NAMES = [
+    "silu_chunked",
+    "bmm_softmax_two_pass",
+    "mamba_states_outside",
+    "mamba_tiled",
+    "rope_narrow",
+    "bmm_softmax_one_pass",
+]
+
+
+def end_ns(kernel, machine=TRN1):
+    return Simulation(compile_kernel(kernel, machine), machine).run().end_ns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_skipping_iterations_changes_nothing_much(kernel_of, monkeypatch, name):
+    quick = end_ns(kernel_of(name))
+    monkeypatch.setattr(simulate, "MIN_HEAD", 10**9)
+    assert quick == pytest.approx(end_ns(kernel_of(name)), rel=0.015)
+
+
+def test_a_loop_settles_when_its_pattern_repeats():
+    def marks(ends):
+        return [steady.Mark([float(e)], [], [], 0.0) for e in ends]
+
+    assert steady.settled_cycle(marks([10, 20])) == 0
+    assert steady.settled_cycle(marks([10, 20, 30])) == 1
+    assert steady.settled_cycle(marks([10, 20, 25, 35])) == 0
+    assert steady.settled_cycle(marks([0, 10, 15, 25, 30])) == 2
+
+
+STREAM = """
+out = nl.ndarray((64, 128, 1024), dtype=x.dtype, buffer=nl.shared_hbm)
+p, f = nl.arange(128)[:, None], nl.arange(1024)[None, :]
+for i in nl.{loop}(64):
+    tile = nl.load(x[i, p, f])
+    nl.store(out[i, p, f], nl.exp(tile))
+return out
+"""
+
+
+def test_more_buffers_overlap_more(traced):
+    kernel = traced(STREAM.format(loop="affine_range"), x=(64, 128, 1024))
+    one, two, four = (end_ns(kernel, TRN1.replace(buffer_copies=n, small_pool_bytes=0)) for n in (1, 2, 4))
+    assert one > 1.3 * two > 1.3 * 0.99 * four
+
+
+def test_a_sequential_loop_has_one_buffer(traced):
+    ordered = end_ns(traced(STREAM.format(loop="sequential_range"), x=(64, 128, 1024)))
+    free = end_ns(traced(STREAM.format(loop="affine_range"), x=(64, 128, 1024)))
+    assert ordered > 1.3 * free
+
+
+def test_time_is_at_least_the_work_of_the_busiest_lane(kernel_of):
+    from tools.neuroncore.counters import total
+
+    for name in NAMES:
+        program = compile_kernel(kernel_of(name), TRN1)
+        assert Simulation(program, TRN1).run().end_ns >= 0.999 * max(total(program, TRN1).busy_ns.values())
+
+
+def test_crowded_memory_costs_time(kernel_of):
+    roomy = TRN1.replace(sbuf_usable_bytes=10**6)
+    kernel = kernel_of("mamba_states_outside")
+    assert end_ns(kernel) > 1.2 * end_ns(kernel, roomy)
+
+
+def test_reading_psum_from_two_engines_at_once_costs_time_on_nc_v2(traced):
+    body = """
+out = nl.ndarray((32, 128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+rows, columns = nl.load(x), nl.load(y)
+for i in nl.affine_range(32):
+    product = nisa.nc_matmul(rows, columns)
+    kept = nisa.activation(op=nl.exp, data=product)
+    peak = nisa.tensor_reduce(np.max, data=product, axis=[1])
+    nl.store(out[i, p, 0], nisa.tensor_tensor(peak, nisa.tensor_reduce(np.add, data=kept, axis=[1]), nl.add))
+return out
+"""
+    kernel = traced(body, x=(128, 128), y=(128, 512))
+    assert end_ns(kernel) > end_ns(kernel, TRN1.replace(vector_scalar_port_shared=0))
