@@ -72,7 +72,7 @@ class RecordedCall(Frozen):
         """The answer as the model gave it."""
         return AIMessage(
             content=self.content,
-            tool_calls=[dict(call) for call in self.tool_calls],  # type: ignore[misc]
+            tool_calls=[dict(call) for call in self.tool_calls],
             additional_kwargs={"reasoning_content": self.reasoning} if self.reasoning else {},
             response_metadata={"finish_reason": self.finish_reason} if self.finish_reason else {},
         )
@@ -210,7 +210,7 @@ class Caller:
         known = await self._record.find_call(name)
         if known is not None:
             return known
-        asked = tuple({"role": message.type, "content": _content(message)} for message in prompt)
+        asked = tuple(_asked(message) for message in prompt)
         if self._context.replay_of:
             return await self._replayed(name, asked)
         settings = self._context.role(key.role)
@@ -385,6 +385,14 @@ def _poorer(way: _Way, structured: bool, complaint: str) -> _Way | None:
     if structured and way.mode is not AnswerMode.TEXT:
         return _Way(MODES[MODES.index(way.mode) + 1], way.seeded)
     return None
+
+
+def _asked(message: BaseMessage) -> dict[str, Any]:
+    """A message of a prompt for the record."""
+    kept: dict[str, Any] = {"role": message.type, "content": _content(message)}
+    if isinstance(message, AIMessage) and message.tool_calls:
+        kept["tool_calls"] = [dict(call) for call in message.tool_calls]
+    return kept
 
 
 def _content(message: BaseMessage) -> str:
