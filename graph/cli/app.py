@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, fidelity, kernels, memory, problems, report, runs, search, upstream
+from . import ablate, doctor, fidelity, kernels, memory, problems, report, runs, search, upstream
 
 app = typer.Typer(
     name="accelopt",
@@ -35,6 +35,6 @@ def root(
     """Makes AWS Trainium kernels faster: agents rewrite, tools judge, memory keeps what helped."""
 
 
-for module in (problems, search, kernels, runs, report, upstream, fidelity, doctor):
+for module in (problems, search, kernels, runs, report, ablate, upstream, fidelity, doctor):
     module.register(app)
 memory.register(app)

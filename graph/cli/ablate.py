@@ -1,0 +1,82 @@
+"""`accelopt ablate`: the same search under several settings, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import AsJson
+from .output import console, percent, print_json
+
+if TYPE_CHECKING:
+    from ..ablation import Cell, Row
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this file."""
+    app.command()(ablate)
+
+
+def ablate(
+    spec: Annotated[
+        Path, typer.Argument(help="A TOML file; docs/experiments.md says what is in it.", show_default=False)
+    ],
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table there.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run variants of the settings over problems and seeds, and print the paper's table.
+
+    Stopped, it goes on where it was when it is started again.
+    """
+    from memory_store.home import find_home
+
+    from ..ablation import as_csv, cells, folder, read_spec, run_all, table
+
+    wanted = read_spec(spec)
+    home = find_home()
+    todo = cells(wanted, home)
+    screen = console()
+
+    def announce(number: int, cell: Cell) -> Mapping[str, Any]:
+        if not as_json:
+            screen.print(
+                f"{number + 1}/{len(todo)}  {cell.variant}, seed {cell.seed}, {cell.problem}", markup=False
+            )
+        return {"handle_signals": True}
+
+    rows = table(list(run_all(todo, announce)))
+    written = folder(wanted, home) / "table.csv"
+    for path in (written, *([csv] if csv else [])):
+        path.write_text(as_csv(rows), encoding="utf-8")
+    if as_json:
+        print_json({"name": wanted.name, "rows": [asdict(row) for row in rows], "csv_path": str(written)})
+    else:
+        screen.print()
+        screen.print(_table(rows))
+        screen.print(f"table written to {written}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _table(rows: list[Row]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("variant")
+    for column in ("speedup", "peak", "kernels to 95 %", "kernels", "tokens", "USD"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        several = row.seeds > 1
+        table.add_row(
+            row.variant,
+            f"{row.speedup:.3f}x" + (f" ±{row.speedup_spread:.3f}" if several else ""),
+            percent(row.percent_of_peak) + (f" ±{row.percent_of_peak_spread:.1f}" if several else ""),
+            f"{row.kernels_to_near:.0f}" + (f" ±{row.kernels_to_near_spread:.0f}" if several else ""),
+            f"{row.kernels:.0f}",
+            f"{row.tokens:,.0f}",
+            f"{row.usd:.2f}",
+        )
+    return table
