@@ -1,8 +1,10 @@
 """What an evaluation says: a status, the reason for it, the numbers behind it."""
 
+import math
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 from nkibench.regime import Regime
 
@@ -55,6 +57,14 @@ class EvaluationError(BaseModel):
         return " ".join(f"{where}{self.name}: {self.message}{fix}".split())
 
 
+def _finite_or_text(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+# JSON has neither NaN nor infinity; as the texts "nan" and "inf" they survive the way into a database and back.
+AnyFloat = Annotated[float, PlainSerializer(_finite_or_text, return_type=float | str, when_used="json")]
+
+
 class Failure(BaseModel):
     """The first check that failed, and where."""
 
@@ -69,8 +79,8 @@ class Failure(BaseModel):
     index: tuple[int, ...] | None = Field(
         default=None, description="Element of that output that is furthest off"
     )
-    expected: float | None = Field(default=None, description="The reference's value there")
-    got: float | None = Field(default=None, description="The kernel's value there")
+    expected: AnyFloat | None = Field(default=None, description="The reference's value there")
+    got: AnyFloat | None = Field(default=None, description="The kernel's value there")
     message: str = Field(description="The finding in one line")
 
 
@@ -81,8 +91,8 @@ class RegimeResult(BaseModel):
 
     seed: int
     regime: Regime
-    relative_l2: float = Field(description="Error norm over the reference's norm, worst output")
-    tile_relative_l2: float = Field(description="The same for the worst tile")
+    relative_l2: AnyFloat = Field(description="Error norm over the reference's norm, worst output")
+    tile_relative_l2: AnyFloat = Field(description="The same for the worst tile")
 
 
 class Verification(BaseModel):
@@ -92,10 +102,10 @@ class Verification(BaseModel):
 
     seeds: list[int] = Field(description="Seeds that were run")
     regimes: list[Regime] = Field(default_factory=list, description="Distributions that were run")
-    worst_relative_l2: float = Field(
+    worst_relative_l2: AnyFloat = Field(
         description="Largest relative L2 error over runs and outputs, in float64"
     )
-    worst_tile_relative_l2: float = Field(
+    worst_tile_relative_l2: AnyFloat = Field(
         default=0.0, description="Largest relative L2 error of any output tile"
     )
     tolerance: float = Field(description="Largest relative L2 error that counts as correct")
