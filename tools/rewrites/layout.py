@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..neuroncore.ir import Access, Kernel, Loop, Tensor
+from ..neuroncore.ir import Access, Buffer, Kernel, Loop, Tensor
 from .capacity import private_loops
 from .refusal import RewriteError
 from .structure import is_local, replace_accesses, uses
@@ -36,6 +36,30 @@ def merge_block_into_free(kernel: Kernel, tensor: Tensor, block: int) -> None:
     del shape[block]
     tensor.shape = tuple(shape)
     tensor.par_dim -= 1
+
+
+def blocks_into_free(kernel: Kernel) -> None:
+    """Make every block dimension a free dimension right behind the partition, in place: ``t[b, p, f]`` is ``t[p, b, f]``.
+
+    The later `nki` package has tensors without block dimensions only.
+
+    Raises:
+        RewriteError: for blocks in PSUM, each of which has a bank of its own.
+    """
+    for tensor in kernel.tensors():
+        if not is_local(tensor) or not tensor.block_shape:
+            continue
+        if tensor.buffer is Buffer.PSUM:
+            raise RewriteError("blocks", f"`{tensor.name}` would need several banks of PSUM as one tile")
+        p = tensor.par_dim
+
+        def on(access: Access, tensor: Tensor = tensor, p: int = p) -> Access:
+            index = access.index
+            return Access(tensor, (index[p], *index[:p], *index[p + 1 :]), access.shape)
+
+        replace_accesses(kernel.body, tensor, on)
+        tensor.shape = (tensor.shape[p], *tensor.shape[:p], *tensor.shape[p + 1 :])
+        tensor.par_dim = 0
 
 
 def contract(kernel: Kernel, tensor: Tensor) -> Loop | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Generic, TypeVar
 
 from ..neuroncore.ir import Kernel, clone
+from .layout import blocks_into_free
 from .legality import check_kernel, tidy
 from .refusal import RewriteError
 
@@ -75,6 +76,8 @@ class Rewrite(abc.ABC, Generic[O]):
         new = clone(kernel)
         self.edit(new, option)
         tidy(new)
+        if new.dialect == "nki":
+            blocks_into_free(new)
         check_kernel(new, before=kernel)
         new.source = ""
         return new

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from nkibench import load_problem, problem_names
+from tools import neuroncore
 from tools.neuroncore import trace
 from tools.neuroncore.ir import Kernel, Loop, LoopKind, LoopVar, fingerprint
-from tools.rewrites import RewriteError, print_kernel
+from tools.rewrites import RewriteError, applicable, print_kernel
 
 
 @pytest.mark.parametrize("name", problem_names())
@@ -184,9 +185,95 @@ def test_long_calls_are_broken_at_their_arguments(case):
 
 
 def test_what_has_no_source_form_is_refused():
-    kernel = Kernel("kernel", "nki", [], [], [])
+    kernel = Kernel("kernel", "tilelang", [], [], [])
     with pytest.raises(RewriteError, match="dialect"):
         print_kernel(kernel)
     gridded = Kernel("kernel", "neuronxcc.nki", [], [], [Loop(LoopVar("i", 2), LoopKind.SPMD)])
     with pytest.raises(RewriteError, match="grid"):
         print_kernel(gridded)
+
+
+LATER = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x, w):
+    out = nl.ndarray((256, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    for m in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[128 * m : 128 * m + 128, :])
+        for n in nl.affine_range(2):
+            acc = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(2):
+                turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+                nisa.nc_transpose(dst=turned, data=x_tile[:, 128 * k : 128 * k + 128], engine=nisa.tensor_engine)
+                x_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.tensor_copy(dst=x_t, src=turned)
+                w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=w_tile, src=w[128 * k : 128 * k + 128, 512 * n : 512 * n + 512])
+                nisa.nc_matmul(dst=acc, stationary=x_t, moving=w_tile)
+            res = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.activation(dst=res, op=nl.exp, data=acc, scale=-0.01)
+            nisa.affine_select(
+                dst=res,
+                pattern=[[-1, 512]],
+                offset=128 * m + 7,
+                channel_multiplier=1,
+                on_true_tile=res,
+                on_false_value=0.25,
+                cmp_op=nl.greater_equal,
+            )
+            nisa.tensor_scalar(dst=res, data=res, op0=nl.add, operand0=1.0, op1=nl.multiply, operand1=0.5)
+            nisa.dma_copy(dst=out[128 * m : 128 * m + 128, 512 * n : 512 * n + 512], src=res)
+
+    return out
+"""
+
+
+@pytest.fixture
+def later():
+    generator = np.random.default_rng(0)
+    return [generator.standard_normal(shape).astype(np.float32) for shape in ((256, 256), (256, 1024))]
+
+
+def test_the_later_dialect_prints_as_it_is_written(later):
+    kernel = trace(LATER, later)
+    printed = print_kernel(kernel)
+    assert fingerprint(trace(printed, later)) == fingerprint(kernel)
+    for line in LATER.strip().splitlines():
+        if "dma_copy" in line or "nc_matmul" in line or "ndarray" in line or "tensor_copy" in line:
+            assert line in printed.splitlines()
+    assert "pattern=[[-1, 512]]" in printed and "offset=128 * m + 7" in printed
+
+
+def test_rewritten_kernels_of_the_later_dialect_have_no_block_dimensions(later):
+    kernel = trace(LATER, later)
+    expected = neuroncore.interpret(kernel, later)[0]
+    found = applicable(kernel)
+    assert {r.name for r, _ in found} >= {"hoist-invariant", "coarsen-dma", "block-loop", "move-engine"}
+    for rewrite, option in found:
+        after = rewrite.apply(kernel, option)
+        printed = print_kernel(after)
+        assert "par_dim" not in printed
+        assert fingerprint(trace(printed, later)) == fingerprint(after), option.describe()
+        np.testing.assert_allclose(neuroncore.interpret(after, later)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_masks_have_no_form_in_the_later_dialect(case):
+    kernel = case(
+        """
+        def kernel(x):
+            out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+            i_p, i_f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+            tile = nl.load(x[i_p, i_f], mask=(i_f < 50))
+            nl.store(out[i_p, i_f], value=tile, mask=(i_f < 50))
+            return out
+        """,
+        (128, 64),
+    ).kernel
+    kernel.dialect = "nki"
+    with pytest.raises(RewriteError, match="mask"):
+        print_kernel(kernel)
