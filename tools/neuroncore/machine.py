@@ -93,7 +93,7 @@ class Machine:
     # Overlap
     reorder_window: Fact
     buffer_copies: Fact
-    small_pool_bytes: Fact
+    spill_buffer_bytes: Fact
     # Peaks used by counters and bounds
     profiler_peak_flops: Fact
     hbm_bytes_per_s: Fact
@@ -183,7 +183,7 @@ TRN1 = Machine(
     buffer_copies=Fact(
         2, "copies", "silu's profile: 1.26 ms with two, 0.93 with three, 1.23 measured; " + _FIT, fitted=True
     ),
-    small_pool_bytes=Fact(8192, "bytes per partition", _FIT, fitted=True),
+    spill_buffer_bytes=Fact(8192, "bytes per partition", _FIT, fitted=True),
     profiler_peak_flops=Fact(
         91.75e12, "FLOP/s", "peak_flops_bandwidth_ratio 223.78 of the trn1 profiles x 410 GB/s"
     ),

@@ -32,7 +32,6 @@ from .semantics import (
     evaluate,
     free_axes,
     reads_destination,
-    reduce_over,
 )
 
 Executor = Callable[[Position], None]
@@ -398,7 +397,10 @@ class _General:
         self.batch = tuple(scope.extent(v) for v in run.loops)
         self.args = {k: self._reader(v) if isinstance(v, Ref) else v for k, v in self.statement.args.items()}
         self.old = tuple(self._reader(d) for d in self.statement.dsts)
-        self.writers = tuple(_Writer(d, run, scope, binder) for d in self.statement.dsts)
+        self.combine = self.statement.attrs.get("combine")
+        self.summed = self._summed() if self.combine is not None else ()
+        kept = tuple(v for k, v in enumerate(run.loops) if k not in self.summed)
+        self.writers = tuple(_Writer(d, run, kept, scope, binder) for d in self.statement.dsts)
         self.exprs = {k: self._expressions(v) for k, v in self.statement.attrs.items() if k in ("expr", "pred")}
         self.first = first_piece(self.statement, scope) if "combine" in self.statement.attrs else None
         reduced = REDUCERS.get(self.op)
@@ -466,17 +468,22 @@ class _General:
     def _write(
         self, writer: _Writer, position: Position, value: Array, where: Array | None, shape: tuple[int, ...]
     ) -> None:
-        combine = self.statement.attrs.get("combine")
-        if combine is None or self.first is not None and self.first(position):
-            summed = self._summed(writer)
-            if summed and combine is not None:
-                value = REDUCTIONS[combine].reduce(np.broadcast_to(value, shape), axis=summed, keepdims=True)
+        if self.combine is None:
             writer.put(position, value, where, shape, None)
             return
-        writer.put(position, value, where, shape, REDUCTIONS[combine])
+        ufunc = REDUCTIONS[self.combine]
+        if self.summed:
+            value = ufunc.reduce(np.broadcast_to(value, shape), axis=self.summed)
+            shape = tuple(n for k, n in enumerate(shape) if k not in self.summed)
+        afresh = self.first is not None and self.first(position)
+        writer.put(position, value, where, shape, None if afresh else ufunc)
 
-    def _summed(self, writer: _Writer) -> tuple[int, ...]:
-        return tuple(k for k, v in enumerate(self.run.loops) if not self.binder.stride(writer.ref, v))
+    def _summed(self) -> tuple[int, ...]:
+        """Batch dimensions that the destination does not move with."""
+        dst = self.statement.dsts[0]
+        if dst.runtime:
+            return ()
+        return tuple(k for k, v in enumerate(self.run.loops) if not self.binder.stride(dst, v))
 
     def _neutralised(self, values: dict[str, Any], mask: Array) -> tuple[dict[str, Any], Array]:
         """Replace masked elements of a reduction's operand by what does not change the result."""
@@ -587,19 +594,19 @@ class _Reader:
 class _Writer:
     """A destination that takes arrays."""
 
-    def __init__(self, ref: Ref, run: Run, scope: Scope, binder: Binder) -> None:
+    def __init__(self, ref: Ref, run: Run, loops: tuple[LoopVar, ...], scope: Scope, binder: Binder) -> None:
         self.ref = ref
         self.binder = binder
         self.window: Window | None = None
         self.indices: _Indices | None = None
         if not ref.runtime:
             try:
-                self.window = binder.window(ref, scope, binder.dims(ref, scope, run.loops))
+                self.window = binder.window(ref, scope, binder.dims(ref, scope, loops))
                 return
             except OutOfBounds:
                 if not run.statement.mask:
                     raise
-        self.indices = _Indices(ref, run, scope, binder)
+        self.indices = _Indices(ref, Run(run.statement, loops), scope, binder)
 
     def put(
         self, position: Position, value: Array, where: Array | None, shape: tuple[int, ...], combine: np.ufunc | None
@@ -631,8 +638,3 @@ class _Writer:
             sums = flat.astype(np.float32)
             combine.at(sums, numbers, value.astype(np.float32))
             flat[numbers] = converted(sums[numbers], dtype)
-
-
-def reduced(values: Array, name: str, axes: tuple[int, ...]) -> Array:
-    """Reduce axes of an array by a named operation."""
-    return reduce_over(REDUCTIONS[name], values, axes)

@@ -261,8 +261,10 @@ class _Facts:
         statement = accesses[0][0]
         if any(s is not statement for s, _, _ in accesses) or statement.attrs.get("combine") not in COMMUTATIVE:
             return False
-        dst = statement.dsts[0]
-        return len(statement.dsts) == 1 and not dst.runtime and v not in dst.map.loops
+        dst, reset = statement.dsts[0], statement.attrs["reset"]
+        if len(statement.dsts) != 1 or dst.runtime or statement.mask:
+            return False
+        return v not in dst.map.loops and (reset is None or v in reset)
 
     def _conflict(
         self,
@@ -415,7 +417,9 @@ class _Scheduler:
             changed = False
             for s in list(chosen.values()):
                 used = {r.storage for r, _ in refs_of(s) if v in r.storage.loops}
-                if any(w not in chosen and w not in self.emitted for storage in used for w in writers[storage]):
+                if any(
+                    w not in chosen and w not in self.emitted for storage in used for w in writers.get(storage, ())
+                ) or not self._runs_ahead(s, v, chosen):
                     del chosen[id(s)]
                     changed = True
         size = 0
@@ -425,6 +429,31 @@ class _Scheduler:
         if not chosen or size > self.budgets.hoist:
             return []
         return self.emit(_only(nest.body, set(chosen)), taken)
+
+
+    def _runs_ahead(self, s: Statement, v: LoopVar, chosen: dict[int, Statement]) -> bool:
+        """Whether a statement may run for a whole iteration of `v` before those that use its results start."""
+        facts = self.facts
+        path = facts.path[id(s)]
+        for dst in s.dsts:
+            for other in facts.under[v]:
+                if id(other) in chosen:
+                    continue
+                uses = [r for r, _ in refs_of(other) if r.storage is dst.storage]
+                if uses and facts.number[id(other)] < facts.number[id(s)]:
+                    return False
+                for ref in uses:
+                    if ref.runtime or dst.runtime:
+                        return False
+                    for m, w in zip(path, facts.path[id(other)], strict=False):
+                        if m is not w:
+                            break
+                        outer = path[: path.index(m)]
+                        if m in dst.storage.loops or v not in outer:
+                            continue
+                        if meet(dst.map, ref.map, outer, m, 1) or meet(dst.map, ref.map, outer, m, -1):
+                            return False
+        return True
 
 
 def _only(nodes: list[Nest | Statement], chosen: set[int]) -> list[Nest | Statement]:

@@ -204,18 +204,47 @@ def find_first_iterations(program: Program) -> None:
         adding = [s for s in sites_ if s.instr.attrs.get("combine") == "add" and s.instr.attrs["reset"] is None]
         if not adding or not program.is_private(tensor):
             continue
-        if tensor.buffer is Buffer.PSUM and len(adding) == len(sites_):
+        if tensor.buffer is Buffer.PSUM:
             program.inits.setdefault(tensor, 0.0)
-        if len(sites_) != 1 or program.inits.get(tensor) != 0 or adding[0].instr.mask:
+        if len(adding) == len(sites_) and program.inits.get(tensor) == 0 and tensor.dtype == np.float32:
+            for site, reset in _openers(tensor, adding).items():
+                _set_reset(adding[site].instr, reset)
+
+
+MAX_ADDENDS = 64
+"""Accumulations into one tensor looked at before it is simply filled with zeros."""
+
+
+def _openers(tensor: Tensor, adding: list[Site]) -> dict[int, tuple[LoopVar, ...]]:
+    """Which accumulations can overwrite, in the first iteration of which loops; none unless that leaves no gap."""
+    if len(adding) > MAX_ADDENDS or any(s.instr.mask or s.instr.dst.is_indirect for s in adding):
+        return {}
+    if any(s.loops != adding[0].loops for s in adding):
+        return {}
+    strides = row_major(tensor.shape)
+    first: list[int] = []
+    for k, site in enumerate(adding):
+        same = [f for f in first if adding[f].instr.dst == site.instr.dst]
+        if same:
             continue
-        site = adding[0]
-        if tensor.dtype != np.float32 or site.instr.dst.is_indirect:
-            continue
-        reset = _reduction_loops(tensor, site)
-        if reset is not None:
-            site.instr.attrs["reset"] = reset
-            if not reset:
-                del site.instr.attrs["reset"], site.instr.attrs["combine"]
+        here = linear(site.instr.dst, strides)
+        if any(meet(here, linear(adding[f].instr.dst, strides), ()) for f in first):
+            return {}
+        first.append(k)
+    found: dict[int, tuple[LoopVar, ...]] = {}
+    for k in first:
+        reset = _reduction_loops(tensor, adding[k])
+        if reset is None:
+            return {}
+        found[k] = reset
+    return found
+
+
+def _set_reset(instr: Instr, reset: tuple[LoopVar, ...]) -> None:
+    if reset:
+        instr.attrs["reset"] = reset
+    else:
+        del instr.attrs["reset"], instr.attrs["combine"]
 
 
 def _reduction_loops(tensor: Tensor, site: Site) -> tuple[LoopVar, ...] | None:

@@ -159,8 +159,10 @@ def _storage(life: Lifetime, machine: Machine, banks: dict[Tensor, int]) -> Stor
     elif innermost.kind in (LoopKind.RANGE, LoopKind.SEQUENTIAL):
         copies = 1
     else:
-        instance = max(1, life.footprint_bytes())
-        copies = max(int(machine.buffer_copies), int(machine.small_pool_bytes) // instance)
+        copies = int(machine.buffer_copies)
+        if any(u.op.transfer is not None and u.op.transfer.scratch for u in life.uses):
+            # Tiles on their way to or from the spill area: as many as hide the latency of the queues.
+            copies = max(copies, int(machine.spill_buffer_bytes) // max(1, life.footprint_bytes()))
     storage = Storage(tensor, innermost, copies, granules, tuple(weights), scope_vars)
     tile = tensor.free_bytes_per_partition
     if tile * LARGE_TILE_SHARE >= machine.sbuf_usable_bytes:
