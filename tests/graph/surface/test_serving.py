@@ -200,3 +200,26 @@ def test_the_image_installs_the_project_and_serves_the_same_graph(tmp_path):
     assert graphs["accelopt"]["path"] == "graph.workflow:graph"
     assert "graph.web:app" in variables["LANGGRAPH_HTTP"]
     assert "memory_store.checkpoint.make_checkpointer" in variables["LANGGRAPH_CHECKPOINTER"]
+
+
+@pytest.mark.heavy
+def test_a_server_that_was_killed_takes_its_run_up_again(tmp_path):
+    server = Server(tmp_path)
+    try:
+        client = get_sync_client(url=server.url)
+        thread = client.threads.create()["thread_id"]
+        longer = {**QUICK, "iterations": 20, "beam": 3, "plans": 6}
+        run = client.runs.create(thread, "accelopt", input={"problem": "silu"}, context=longer)
+        # The server itself writes its queue down every ten seconds.
+        time.sleep(12)
+        assert client.runs.get(thread, run["run_id"])["status"] == "running"
+        server.stop(signal.SIGKILL)
+        server.start()
+        deadline = time.monotonic() + 300
+        while client.runs.get(thread, run["run_id"])["status"] in ("pending", "running"):
+            assert time.monotonic() < deadline
+            time.sleep(1)
+        result = client.threads.get_state(thread)["values"]["result"]
+        assert result["iterations"] == 20 and result["speedup"] > 1
+    finally:
+        server.stop()
