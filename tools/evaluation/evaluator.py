@@ -330,7 +330,8 @@ class _Run:
             finding = first_difference(screened.arrays(), returned.arrays())
             if finding:
                 self._fail(Status.incorrect, finding, first, Regime.normal)
-            self._verify(lease, returned, plan)
+            if plan:
+                self._verify(lease, returned, plan)
 
     def _verify(
         self, lease: Lease, returned: SharedArrays, plan: Sequence[tuple[int, Regime]], *, keep: bool = False
