@@ -17,7 +17,7 @@ from rich.text import Text
 from .output import duration, milliseconds, percent
 
 _RECENT = 6
-_TITLE_LENGTH = 70
+_LONGEST = 200
 
 
 class Progress:
@@ -104,7 +104,7 @@ class Progress:
             Text(self._left(iterations), style="dim"),
         )
         lines: list[RenderableType] = [head, Text.from_markup(self._figures())]
-        lines += [Text.from_markup(line) for line in self._recent]
+        lines += [_in_one_line(line) for line in self._recent]
         if self._note:
             lines.append(Text(self._note, style="yellow"))
         return Group(*lines)
@@ -170,7 +170,7 @@ class Progress:
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _remember(self, event: Mapping[str, Any], good: bool) -> None:
-        title = escape(self._titles.get((event["candidate"], event["plan"]), "")[:_TITLE_LENGTH])
+        title = escape(self._titles.get((event["candidate"], event["plan"]), "")[:_LONGEST])
         if good:
             gain = event.get("speedup") or 0.0
             color = "green" if gain > 1 else "default"
@@ -178,7 +178,7 @@ class Progress:
         else:
             why = (str(event.get("error") or "").splitlines() or [""])[0]
             status = str(event.get("status") or "no kernel").replace("_", " ")
-            what, detail = f"[red]{status}[/]", f"{title}: {escape(why[:_TITLE_LENGTH])}" if why else title
+            what, detail = f"[red]{status}[/]", f"{title}: {escape(why[:_LONGEST])}" if why else title
         self._recent = [*self._recent, f"  {what} [dim]{detail}[/]"][-_RECENT:]
 
     def _figures(self) -> str:
@@ -207,3 +207,10 @@ class Progress:
         remaining += max(0, iterations - self._round) * self._beam * self._per_candidate
         pace = (time.monotonic() - self._began) / done
         return f"about {duration(pace * remaining)} left" if remaining else "done soon"
+
+
+def _in_one_line(markup: str) -> Text:
+    """Cut where the terminal ends."""
+    text = Text.from_markup(markup, overflow="ellipsis")
+    text.no_wrap = True
+    return text
