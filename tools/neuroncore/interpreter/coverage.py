@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Collection, Iterable
 
 from ..ir import Access, Affine, Indirect, Loop, LoopVar, Tensor
-from .program import Program, Site, common_loops, inside, reads, sites
+from .program import Program, Site, common_loops, inside, is_partial, reads, sites
 
 Box = tuple[tuple[int, int], ...]
 """Half-open range in each dimension."""
@@ -116,7 +116,7 @@ def uses_of(body_sites: Iterable[Site]) -> dict[Tensor, Uses]:
     for site in body_sites:
         for access in reads(site.instr):
             uses.setdefault(access.tensor, Uses([], [])).reads.append((site, access))
-        certain = not site.instr.mask and site.instr.attrs.get("reset", ()) is not None
+        certain = not is_partial(site.instr) and site.instr.attrs.get("reset", ()) is not None
         for dst in site.instr.dsts:
             entry = uses.setdefault(dst.tensor, Uses([], []))
             if certain:

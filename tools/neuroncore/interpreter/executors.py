@@ -8,7 +8,7 @@ and `semantics.evaluate`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .binding import Binder, Dim, OutOfBounds, Position, Scope, Window, piece_st
 from .functions import REDUCTIONS, Array, converted
 from .movement import copy
 from .overlap import Linear
-from .placement import Ref, Statement
+from .placement import Ref, RuntimeIndex, Statement
 from .scan import scan
 from .schedule import Run
 from .semantics import (
@@ -102,7 +102,7 @@ def _fill(run: Run, scope: Scope, binder: Binder) -> Executor | None:
 
 def _matmul(run: Run, scope: Scope, binder: Binder) -> Executor | None:
     statement = run.statement
-    if statement.op not in MATMULS or not is_plain(statement):
+    if statement.op not in MATMULS or not is_plain(statement) or statement.attrs.get("perf_mode"):
         return None
     if any(r.dtype.kind in "iu" for r in (*statement.args.values(), *statement.dsts) if isinstance(r, Ref)):
         return None
@@ -403,6 +403,7 @@ class _General:
         self.writers = tuple(_Writer(d, run, kept, scope, binder) for d in self.statement.dsts)
         self.exprs = {k: self._expressions(v) for k, v in self.statement.attrs.items() if k in ("expr", "pred")}
         self.first = first_piece(self.statement, scope) if "combine" in self.statement.attrs else None
+        self.skips = self.statement.attrs.get("oob_mode") == "skip"
         reduced = REDUCERS.get(self.op)
         operand = self.statement.args[reduced] if reduced else None
         self.space = operand.shape if isinstance(operand, Ref) else self.statement.dsts[0].shape
@@ -424,10 +425,32 @@ class _General:
             keep = keep & (expression.at(position) >= 0)
         return np.broadcast_to(keep, (*self.batch, *self.space))
 
+    def _within(self, position: Position, mask: Array | None) -> Array:
+        """Where every index read at run time lies inside its tensor, and the mask holds."""
+        shape = (*self.batch, *self.space)
+        keep = np.ones(shape, bool) if mask is None else mask.copy()
+        for reader in (*self.args.values(), *self.old):
+            if isinstance(reader, _Reader) and reader.indices is not None:
+                keep &= reader.indices.within(position)
+        return keep
+
     def execute(self, position: Position) -> None:
-        """Compute the statement for the current pieces."""
+        """Compute the statement for the current pieces.
+
+        Raises:
+            RuntimeAccessError: if an index read at run time lies outside its tensor.
+        """
+        try:
+            self._execute(position)
+        except RuntimeAccessError as error:
+            error.line = error.line or self.statement.line
+            raise
+
+    def _execute(self, position: Position) -> None:
         statement = self.statement
         mask = self._mask(position)
+        if self.skips:
+            mask = self._within(position, mask)
         if mask is not None and not mask.any():
             return
         attrs = dict(statement.attrs)
@@ -544,11 +567,7 @@ class _Indices:
             RuntimeAccessError: if an index lies outside its dimension.
         """
         total = self.base + sum(step * position[slot] for slot, step in self.steps)
-        for index, tile, (offset, steps) in zip(self.ref.runtime, self.tiles, self.offsets, strict=True):
-            read = tile.at(position, None)
-            value = np.rint(read.astype(np.float64)) if read.dtype.kind not in "iu" else read.astype(np.int64)
-            value = np.asarray(value, np.int64) * index.scale + offset
-            value = value + sum(step * position[slot] for slot, step in steps)
+        for index, value in self._values(position):
             wrong = (value < 0) | (value >= index.size)
             if mask is not None:
                 wrong = wrong & mask
@@ -562,6 +581,20 @@ class _Indices:
             total = total + value * index.stride
         total = np.broadcast_to(total, shape)
         return np.clip(total, 0, self.elements - 1) if mask is not None else total
+
+    def within(self, position: Position) -> Array:
+        """Which of the indices lie inside their dimensions."""
+        keep: Array = np.ones((), bool)
+        for index, value in self._values(position):
+            keep = keep & (value >= 0) & (value < index.size)
+        return keep
+
+    def _values(self, position: Position) -> Iterator[tuple[RuntimeIndex, Array]]:
+        for index, tile, (offset, steps) in zip(self.ref.runtime, self.tiles, self.offsets, strict=True):
+            read = tile.at(position, None)
+            value = np.rint(read.astype(np.float64)) if read.dtype.kind not in "iu" else read.astype(np.int64)
+            value = np.asarray(value, np.int64) * index.scale + offset
+            yield index, value + sum(step * position[slot] for slot, step in steps)
 
 
 class _Reader:

@@ -90,6 +90,11 @@ def inside(loops: tuple[Loop, ...], scope: Loop | None) -> tuple[Loop, ...]:
     return loops if scope is None else loops[loops.index(scope) + 1 :]
 
 
+def is_partial(instr: Instr) -> bool:
+    """Whether some elements of the destination may stay as they are: behind a mask, or at indices out of range."""
+    return bool(instr.mask) or instr.attrs.get("oob_mode") == "skip"
+
+
 def reads(instr: Instr) -> list[Access]:
     """Everything an instruction reads, index tiles and destinations that it keeps or combines with included."""
     tiles = [a for a in instr.args.values() if isinstance(a, Access)]
@@ -97,7 +102,7 @@ def reads(instr: Instr) -> list[Access]:
     if "combine" in attrs and attrs["reset"] is None:
         tiles.append(instr.dsts[0])
     tiles.extend(instr.dsts[k] for k in reads_destination(instr.op, attrs))
-    if instr.mask or attrs.get("dst_rmw_op"):
+    if is_partial(instr) or attrs.get("dst_rmw_op"):
         tiles.extend(d for d in instr.dsts if d not in tiles)
     for access in (*tiles, *instr.dsts):
         tiles.extend(e.tile for e in access.index if isinstance(e, Indirect))

@@ -377,9 +377,18 @@ def _chain_with_reduction(call: Call) -> tuple[Array, ...]:
 
 # -- matrices ------------------------------------------------------------------------------------------------------------
 def _nc_matmul(call: Call) -> tuple[Array, ...]:
+    if call.attrs.get("perf_mode"):
+        return (_double_row(call.f32("stationary"), call.f32("moving")),)
     stationary, moving = call.flat("stationary"), call.flat("moving")
     product = np.matmul(np.swapaxes(stationary, -1, -2), moving)
     return (product.reshape(*product.shape[:-2], *call.shapes[0]),)
+
+
+def _double_row(stationary: Array, moving: Array) -> Array:
+    """[K, 2, M] and [K, 2, N]: both rows of a pair are contracted along with the partitions."""
+    left = stationary.reshape(*stationary.shape[:-3], -1, stationary.shape[-1])
+    right = moving.reshape(*moving.shape[:-3], -1, moving.shape[-1])
+    return np.matmul(np.swapaxes(left, -1, -2), right)
 
 
 def _nl_matmul(call: Call) -> tuple[Array, ...]:
@@ -529,13 +538,14 @@ def _match_replace8(call: Call) -> tuple[Array, ...]:
 # -- partitions and gathers ----------------------------------------------------------------------------------------------
 def _stream_shuffle(call: Call) -> tuple[Array, ...]:
     source, previous = call.native("src"), call.old[0]
-    assert previous is not None
     rank = call.ranks["src"]
     axis = source.ndim - rank
-    lanes = np.arange(source.shape[axis])
+    lanes = np.arange(call.shapes[0][0])
     mask = np.asarray(call.attrs["shuffle_mask"])[lanes % 32]
     origin = np.where(mask == 255, lanes, lanes // 32 * 32 + mask)
     moved = np.take(source, np.minimum(origin, source.shape[axis] - 1), axis=axis)
+    if previous is None:
+        return (moved,)
     kept = (mask == 255).reshape(-1, *(1,) * (rank - 1))
     return (np.where(kept, previous, moved.astype(previous.dtype, copy=False)),)
 
@@ -549,10 +559,12 @@ def _local_gather(call: Call) -> tuple[Array, ...]:
     # Per core of 16 partitions the indices are read partition first.
     order = index.reshape(*batch, cores, 16, -1).swapaxes(-1, -2).reshape(*batch, cores, -1)
     order = np.repeat(order.astype(np.int64), 16, axis=-2)
-    groups = np.broadcast_to(source, (*batch, *source.shape[-2:])).reshape(*batch, partitions, -1, width)
-    if order.size and (order.min() < 0 or order.max() >= groups.shape[-2]):
-        raise IndexError(f"local_gather reads index {int(order.max())} of {groups.shape[-2]}")
-    gathered = np.take_along_axis(groups, order[..., None], axis=-2)
+    rows = np.broadcast_to(source, (*batch, *source.shape[-2:]))
+    # An index counts elements; `width` of them are read from there on.
+    places = order[..., None] + np.arange(width)
+    if places.size and (places.min() < 0 or places.max() >= rows.shape[-1]):
+        raise IndexError(f"local_gather reads element {int(places.max())} of {rows.shape[-1]}")
+    gathered = np.take_along_axis(rows, places.reshape(*places.shape[:-2], -1), axis=-1)
     return (gathered.reshape(*batch, *call.shapes[0]),)
 
 
