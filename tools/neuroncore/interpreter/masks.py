@@ -126,15 +126,21 @@ def _live_conditions(instr: Instr) -> tuple[Affine, ...] | None:
 
 
 def _shorten_body(nodes: list[Node]) -> None:
-    for k, node in enumerate(nodes):
+    kept: list[Node] = []
+    for node in nodes:
         if isinstance(node, Loop):
             _shorten_body(node.body)
-        elif node.mask:
-            nodes[k] = _shortened(node)
+            if node.body:
+                kept.append(node)
+            continue
+        instr = _shortened(node) if node.mask else node
+        if instr is not None:
+            kept.append(instr)
+    nodes[:] = kept
 
 
-def _shortened(instr: Instr) -> Instr:
-    """The instruction with every axis cut to where its own conditions hold."""
+def _shortened(instr: Instr) -> Instr | None:
+    """The instruction with every axis cut to where its own conditions hold; None if they never do."""
     ranges: dict[int, tuple[int, int]] = {}
     rest: list[Affine] = []
     for condition in instr.mask:
@@ -149,6 +155,8 @@ def _shortened(instr: Instr) -> Instr:
         else:
             high = min(high, condition.const // -c + 1)
         ranges[axis] = low, high
+    if any(low >= high for low, high in ranges.values()):
+        return None
     for axis, (low, high) in ranges.items():
         instr = cut_axis(instr, axis, low, high)
     instr.mask = tuple(m.substitute({a: Affine(lo, {a: 1}) for a, (lo, _) in ranges.items()}) for m in rest)
