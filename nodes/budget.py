@@ -83,10 +83,10 @@ PRICES = _read_prices()
 
 def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
     """What a model costs: the run's own prices first, then the table; None if neither knows it."""
-    if model == OFFLINE:
-        return FREE
     if model in own:
         return own[model]
+    if model == OFFLINE:
+        return FREE
     return PRICES.get(model.rsplit("/", 1)[-1].lower())
 
 

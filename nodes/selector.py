@@ -46,12 +46,7 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
         shared.budget.end(f"round {round} came to no plan: {groups[0].failure}")
     drafts = [draft for group in groups for draft in group.drafts]
     correct = sum(draft.is_correct for draft in drafts)
-    tried = {
-        candidate.kernel_id: [*state["tried"].get(candidate.kernel_id, []), *outcomes(groups, candidate)][
-            -MOST_TRIED:
-        ]
-        for candidate in kept
-    }
+    tried = {candidate.kernel_id: _tried(state, groups, candidate) for candidate in kept}
     shared.forget(
         {candidate.kernel_id for candidate in kept}
         | {kernel for lesson in lessons for kernel in (lesson.slow_kernel_id, lesson.fast_kernel_id)}
@@ -191,6 +186,11 @@ def lessons_of(groups: Sequence[PlanGroup], context: RunContext, round: int) -> 
             )
         )
     return lessons
+
+
+def _tried(state: State, groups: Sequence[PlanGroup], candidate: Candidate) -> list[str]:
+    lines = [*state["tried"].get(candidate.kernel_id, []), *outcomes(groups, candidate)]
+    return list(dict.fromkeys(lines))[-MOST_TRIED:]
 
 
 def outcomes(groups: Sequence[PlanGroup], candidate: Candidate) -> list[str]:

@@ -84,6 +84,7 @@ class StandInModel(BaseChatModel):
 
     write: Any = None
     calls: Any = None
+    silent: bool = False
 
     @property
     def _llm_type(self) -> str:
@@ -105,6 +106,8 @@ class StandInModel(BaseChatModel):
             latency = self.write(parent, planned, request.number)
             mark = f"# {planned.splitlines()[0]}, {request.role} {request.number}"
             text = f"```python\n{LATENCY.sub(f'# latency {latency}', parent)}{mark}\n```"
+        if self.silent:
+            text = ""
         answer = AIMessage(
             text, usage_metadata=UsageMetadata(input_tokens=10, output_tokens=5, total_tokens=15)
         )
@@ -129,13 +132,16 @@ class StandIn:
         self.calls: list[str] = []
         self.write: Callable[[str, str, int], str] = by_hash
         self.remembered: list[Any] = []
+        self.say_nothing = False
 
     def resources(self) -> Resources:
         return Resources(
             home=self.home,
             make_evaluator=lambda settings, workers, home: self.evaluator,
             make_memory=lambda context, home: _NoMemory(self.remembered),
-            make_model=lambda settings, name, cache: StandInModel(write=self._write, calls=self.calls),
+            make_model=lambda settings, name, cache: StandInModel(
+                write=self._write, calls=self.calls, silent=self.say_nothing
+            ),
         )
 
     def _write(self, parent: str, planned: str, number: int) -> str:

@@ -200,3 +200,34 @@ async def test_a_run_resumed_after_a_drain_pays_nothing_twice(stand_in, serve):
     assert result.tokens == endpoint.tokens
     with Ledger(stand_in.home.ledger_url) as ledger:
         assert len(ledger.model_calls(result.run_id)) == endpoint.requests
+
+
+async def test_an_endpoint_without_tools_gets_a_single_shot_and_a_notice(stand_in, serve, monkeypatch):
+    from langchain_core.tools import tool
+
+    from nodes.services import Services
+
+    @tool
+    def compile_kernel(source: str) -> str:
+        """Compiles a kernel."""
+        return "fine"
+
+    monkeypatch.setattr(Services, "tools", lambda self: [compile_kernel])
+    endpoint = serve(knows=frozenset({"json_object", "seed"}))
+    context = using(stand_in, endpoint).model_copy(update={"agentic": True, "iterations": 1})
+    events = []
+    result = await aoptimize(stand_in.problem, context, on_event=events.append)
+    assert result.kernels_evaluated == 6 and result.kernels_correct > 0
+    assert any("no tool calls" in event.get("message", "") for event in events)
+
+
+async def test_oddities_are_counted_by_kind(stand_in, serve):
+    script = {2: "prose", 5: "null", 6: "unchanged"}
+    endpoint = serve(faults=script.get)
+    context = using(stand_in, endpoint).model_copy(update={"iterations": 1})
+    result = await aoptimize(stand_in.problem, context)
+    with Ledger(stand_in.home.ledger_url) as ledger:
+        calls = ledger.model_calls(result.run_id)
+        failed = ledger.total_spending(result.run_id).failed_calls
+    found = [oddity for call in calls for oddity in call.extra["oddities"]]
+    assert sorted(found) == ["empty", "prose_around", "unchanged"] and failed == 2

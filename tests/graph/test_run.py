@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+
 import pytest
 from langgraph.runtime import RunControl
 
-from graph.run import RunError, RunPaused, RunStopped, aoptimize, aresume
+from graph.run import RunError, RunPaused, RunStopped, aoptimize, aresume, optimize
+from memory_store.errors import HomeError
 from memory_store.ledger import Ledger, RunStatus
-from nodes.context import Caps, RunContext
+from nodes.context import Caps, Price, RunContext
 from nodes.services import RESOURCES
 from tools.evaluation import Stage
 
@@ -230,3 +235,79 @@ async def test_a_replay_of_a_shorter_run_ends_where_the_recording_does(stand_in)
     result = await replayed(stand_in, original.run_id, iterations=5)
     assert "no call r4/planner" in result.stopped
     assert result.best_kernel_id == original.best_kernel_id
+
+
+async def test_two_runs_at_once_share_a_home(stand_in):
+    first, second = await asyncio.gather(
+        aoptimize(stand_in.problem, stand_in.quick),
+        aoptimize(stand_in.problem, stand_in.quick.model_copy(update={"seed": 7})),
+    )
+    assert first.iterations == second.iterations == 3 and first.run_id != second.run_id
+    with ledger_of(stand_in) as ledger:
+        for result in (first, second):
+            assert ledger.total_spending(result.run_id).tokens == result.tokens
+
+
+async def test_a_run_is_worked_on_by_one_process_only(stand_in):
+    result = await aoptimize(stand_in.problem, stand_in.quick)
+    with stand_in.home.claim_run(result.run_id):
+        with pytest.raises(HomeError, match="another process"):
+            await aresume(result.run_id)
+
+
+async def test_ctrl_c_drains_a_run(stand_in):
+    told = []
+
+    def press(event):
+        told.append(event["event"])
+        if event["event"] == "planned" and "draining" not in told:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(RunStopped) as stopped:
+        await aoptimize(stand_in.problem, stand_in.quick, on_event=press, handle_signals=True)
+    assert "draining" in told and told.count("evaluated") == 6
+    result = await aresume(stopped.value.run_id)
+    assert result.iterations == 3
+
+
+async def test_ctrl_c_twice_stops_a_run_at_once(stand_in):
+    pressed = []
+
+    def press(event):
+        if event["event"] in ("planned", "draining"):
+            pressed.append(event["event"])
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(RunStopped) as stopped:
+        await aoptimize(stand_in.problem, stand_in.quick, on_event=press, handle_signals=True)
+    with ledger_of(stand_in) as ledger:
+        assert ledger.run(stopped.value.run_id).status is RunStatus.STOPPED
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    assert facts(await aresume(stopped.value.run_id)) == facts(undisturbed)
+
+
+async def test_a_person_is_asked_before_more_than_the_soft_cap_is_spent(stand_in):
+    context = stand_in.quick.model_copy(
+        update={"prices": {"offline": Price(input=1000, output=1000)}, "soft_usd": 0.1}
+    )
+    asked = []
+
+    def answer(question):
+        asked.append(question)
+        return "continue" if len(asked) == 1 else "no"
+
+    result = await aoptimize(stand_in.problem, context, on_question=answer)
+    assert [question["ask"] for question in asked] == ["budget", "budget"]
+    assert "stopped by a person" in result.stopped and result.iterations == 2
+
+
+async def test_models_that_never_plan_end_the_run(stand_in):
+    stand_in.say_nothing = True
+    result = await aoptimize(stand_in.problem, stand_in.quick)
+    assert "round 1 came to no plan: no usable answer from the planner: empty" in result.stopped
+    assert result.iterations == 1
+
+
+async def test_three_lines_are_enough(stand_in):
+    result = await asyncio.to_thread(optimize, stand_in.problem, stand_in.quick)
+    assert result.speedup > 1.2
