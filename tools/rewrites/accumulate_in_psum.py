@@ -48,7 +48,7 @@ class AccumulateInPsum(Rewrite[AccumulateOption]):
     )
     targets = ("vector", "scalar", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[AccumulateOption]:
+    def find(self, kernel: Kernel) -> Iterator[AccumulateOption]:
         """Additions of two matmul results, and sums of matmul results over a loop."""
         flow = Dataflow(kernel)
         for site in flow.sites:

@@ -57,8 +57,9 @@ class BlockLoop(Rewrite[BlockOption]):
         "once for the block instead of once for every iteration"
     )
     targets = ("memory", "spill")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[BlockOption]:
+    def find(self, kernel: Kernel) -> Iterator[BlockOption]:
         """Every loop with every loop directly inside it and every divisor of its trip count."""
         for path, loop, _ in loops_of(kernel):
             for position, node in enumerate(loop.body):

@@ -58,8 +58,9 @@ class CoarsenDma(Rewrite[CoarsenOption]):
         "computation goes on in the tiles it had"
     )
     targets = ("memory", "latency", "gpsimd")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[CoarsenOption]:
+    def find(self, kernel: Kernel) -> Iterator[CoarsenOption]:
         """Every load and store with every loop around it whose index it uses, then all those of a loop together."""
         for path, loop, _ in loops_of(kernel):
             moved: dict[str, None] = {}

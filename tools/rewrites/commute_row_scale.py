@@ -45,7 +45,7 @@ class CommuteRowScale(Rewrite[CommuteOption]):
     )
     targets = ("scalar", "vector", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[CommuteOption]:
+    def find(self, kernel: Kernel) -> Iterator[CommuteOption]:
         """Every scaling by one factor per row whose result only matmuls read."""
         flow = Dataflow(kernel)
         for site in flow.sites:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..neuroncore.ir import Access, Affine, Instr, Kernel, Loop, LoopVar, Node, Tensor, TensorKind
+from .steps import FunctionStep, function_step
 from .structure import Path, instrs_in, instrs_of, is_local, read_accesses, replace_instrs
 
 
@@ -58,6 +59,24 @@ class Dataflow:
         if writer.loops != reader.loops or writer.order >= reader.order or len(writer.instr.dsts) != 1:
             return None
         return writer if writer.instr.dst == access and not writer.instr.attrs.get("accumulate") else None
+
+    def function(self, site: Site) -> FunctionStep | None:
+        """The instruction as an activation function; a bias tile that only ever holds zero counts as none."""
+        step = function_step(site.instr)
+        if step is not None and step.bias is not None and self.is_zero(step.bias, site):
+            return dataclasses.replace(step, bias=None)
+        return step
+
+    def is_zero(self, access: Access, reader: Site) -> bool:
+        """Whether a tile holds nothing but the zeros that one earlier instruction filled its tensor with."""
+        writers = self.writers.get(access.tensor.storage, [])
+        if len(writers) != 1 or not is_local(access.tensor):
+            return False
+        (writer,) = writers
+        fills = writer.instr.op in ("nisa.memset", "nl.zeros", "nl.full") and writer.instr.attrs["value"] == 0
+        around = writer.loops == reader.loops[: len(writer.loops)]
+        whole = writer.instr.dst == access.tensor.whole() and not writer.instr.mask
+        return fills and around and whole and writer.order < reader.order
 
     def is_used_once(self, tensor: Tensor) -> bool:
         """Whether exactly one operand of one instruction reads a tensor."""

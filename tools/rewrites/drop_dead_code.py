@@ -33,7 +33,7 @@ class DropDeadCode(Rewrite[DeadOption]):
     summary = "Loads and computations whose results are never read cost time for nothing"
     targets = ("memory", "vector", "scalar", "tensor")
 
-    def candidates(self, kernel: Kernel) -> Iterator[DeadOption]:
+    def find(self, kernel: Kernel) -> Iterator[DeadOption]:
         """One option, if there is anything to drop."""
         count = drop_dead(clone(kernel))
         if count:

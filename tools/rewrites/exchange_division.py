@@ -46,7 +46,7 @@ class ExchangeDivision(Rewrite[DivisionOption]):
     )
     targets = ("vector",)
 
-    def candidates(self, kernel: Kernel) -> Iterator[DivisionOption]:
+    def find(self, kernel: Kernel) -> Iterator[DivisionOption]:
         """Every division of tiles and every product with a reciprocal."""
         flow = Dataflow(kernel)
         for site in flow.sites:

@@ -48,7 +48,7 @@ class ExplicitTranspose(Rewrite[TransposeOption]):
     )
     targets = ("tensor", "scalar")
 
-    def candidates(self, kernel: Kernel) -> Iterator[TransposeOption]:
+    def find(self, kernel: Kernel) -> Iterator[TransposeOption]:
         """Every ``nl.matmul`` with every number of loops around it."""
         for path, instr, loops in instrs_of(kernel):
             x = instr.args.get("x")

@@ -13,7 +13,7 @@ from .constants import constant_column
 from .dataflow import Dataflow, Site, drop_dead, replace_instr
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
-from .steps import FunctionStep, Scalar, ScalarStep, activation, function_step, scalar_step
+from .steps import FunctionStep, Scalar, ScalarStep, activation, scalar_step
 from .structure import Path, instr_at
 
 
@@ -46,11 +46,11 @@ class FoldIntoActivation(Rewrite[FoldOption]):
     summary = "nisa.activation computes f(x * scale + bias) at no extra cost: fold the preceding multiply, add or subtract"
     targets = ("vector", "scalar", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[FoldOption]:
+    def find(self, kernel: Kernel) -> Iterator[FoldOption]:
         """Every activation on the result of a scalar step."""
         flow = Dataflow(kernel)
         for site in flow.sites:
-            step = function_step(site.instr)
+            step = flow.function(site)
             if step is None:
                 continue
             producer = flow.producer(step.data, site)
@@ -62,7 +62,7 @@ class FoldIntoActivation(Rewrite[FoldOption]):
         """See `Rewrite`."""
         flow = Dataflow(kernel)
         site = flow.site(instr_at(kernel, option.instr)[0])
-        step = function_step(site.instr)
+        step = flow.function(site)
         producer = flow.producer(step.data, site) if step is not None else None
         before = scalar_step(producer.instr) if producer is not None else None
         if step is None or producer is None or before is None:

@@ -45,8 +45,9 @@ class FuseLoops(Rewrite[FuseLoopsOption]):
         "spills nor travels through HBM"
     )
     targets = ("spill", "memory", "latency")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[FuseLoopsOption]:
+    def find(self, kernel: Kernel) -> Iterator[FuseLoopsOption]:
         """Every two loops of one body with the same trip count."""
         for path, loop, _ in loops_of(kernel):
             body, position, _ = locate(kernel, path)

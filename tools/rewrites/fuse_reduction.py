@@ -10,7 +10,7 @@ from .axes import space_of
 from .dataflow import Dataflow, drop_dead, replace_instr
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
-from .steps import FunctionStep, ScalarStep, function_step, scalar_step
+from .steps import FunctionStep, ScalarStep, scalar_step
 from .structure import Path, instr_at
 
 
@@ -45,7 +45,7 @@ class FuseReduction(Rewrite[ReductionOption]):
     )
     targets = ("vector", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[ReductionOption]:
+    def find(self, kernel: Kernel) -> Iterator[ReductionOption]:
         """Every reduction whose operand comes from an activation or a scalar step."""
         flow = Dataflow(kernel)
         for site in flow.sites:
@@ -53,7 +53,7 @@ class FuseReduction(Rewrite[ReductionOption]):
             producer = flow.producer(operand, site) if operand is not None else None
             if operand is None or producer is None:
                 continue
-            if function_step(producer.instr) is not None:
+            if flow.function(producer) is not None:
                 call = "nisa.activation_reduce"
             elif scalar_step(producer.instr) is not None:
                 call = "nisa.tensor_scalar_reduce"
@@ -80,7 +80,7 @@ class FuseReduction(Rewrite[ReductionOption]):
             if producer.order < other.order < site.order:
                 raise RewriteError("dependence", f"`{other.instr.dst.tensor.name}` is computed in between")
         combine = space_of(site.instr).combine
-        function, scalar = function_step(producer.instr), scalar_step(producer.instr)
+        function, scalar = flow.function(producer), scalar_step(producer.instr)
         if option.call == "nisa.activation_reduce" and function is not None and combine == "add":
             fused = _activation_reduce(producer.instr.dst, site.instr.dst, function, site.instr)
         elif option.call == "nisa.tensor_scalar_reduce" and scalar is not None:

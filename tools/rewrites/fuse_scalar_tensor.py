@@ -44,7 +44,7 @@ class FuseScalarTensor(Rewrite[ScalarTensorOption]):
     )
     targets = ("vector", "scalar", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[ScalarTensorOption]:
+    def find(self, kernel: Kernel) -> Iterator[ScalarTensorOption]:
         """Every operation of two tiles with an operand from a scalar step."""
         flow = Dataflow(kernel)
         for site in flow.sites:

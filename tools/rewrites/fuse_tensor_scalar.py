@@ -39,7 +39,7 @@ class FuseTensorScalar(Rewrite[FuseScalarOption]):
     summary = "Two operations of a tile with scalars cost as much as one when nisa.tensor_scalar does both"
     targets = ("vector", "scalar", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[FuseScalarOption]:
+    def find(self, kernel: Kernel) -> Iterator[FuseScalarOption]:
         """Every scalar step on the result of another."""
         flow = Dataflow(kernel)
         for site in flow.sites:

@@ -48,8 +48,9 @@ class HoistInvariant(Rewrite[HoistOption]):
         "(one block for every iteration of the loops that they do depend on)"
     )
     targets = ("memory", "tensor", "vector", "scalar", "spill")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[HoistOption]:
+    def find(self, kernel: Kernel) -> Iterator[HoistOption]:
         """Loads, and the last invariant instruction of every chain, for each loop around them."""
         for path, loop, _ in loops_of(kernel):
             invariant = invariant_instrs(loop)

@@ -42,8 +42,9 @@ class InterchangeLoops(Rewrite[InterchangeOption]):
         "cross over stay in SBUF blocks"
     )
     targets = ("memory", "tensor", "vector")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[InterchangeOption]:
+    def find(self, kernel: Kernel) -> Iterator[InterchangeOption]:
         """Every loop with every loop directly inside it."""
         for path, loop, _ in loops_of(kernel):
             for position, node in enumerate(loop.body):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..neuroncore.ir import Access, Buffer, Kernel, Loop, Tensor
+from ..neuroncore.ir import Access, Buffer, Kernel, Loop, LoopVar, Tensor
 from .capacity import private_loops
 from .refusal import RewriteError
-from .structure import is_local, replace_accesses, uses
+from .structure import Use, is_local, replace_accesses, replace_instrs, uses
 
 
 def merge_block_into_free(kernel: Kernel, tensor: Tensor, block: int) -> None:
@@ -62,28 +62,32 @@ def blocks_into_free(kernel: Kernel) -> None:
         tensor.par_dim = 0
 
 
+def localize(kernel: Kernel) -> None:
+    """Create every tensor in the innermost loop whose iterations each have their own part of it, in place."""
+    for tensor in kernel.tensors():
+        contract(kernel, tensor)
+
+
 def contract(kernel: Kernel, tensor: Tensor) -> Loop | None:
     """Make a tensor, of which each iteration of some loops has a part for itself, one of these iterations' own.
 
-    Block dimensions that only those loops index disappear, and the tensor is created in the innermost of the loops.
+    Block dimensions that only those loops index disappear, and the tensor is created in the innermost of the loops. A
+    fill of the whole tensor becomes one of the part, at the start of each iteration.
 
     Returns:
         the loop that the tensor now belongs to, or None if nothing changed.
     """
-    found = uses(kernel.body).get(tensor, [])
-    if not is_local(tensor) or not found or any(use.access.is_indirect for use in found):
+    everything = uses(kernel.body).get(tensor, [])
+    if not is_local(tensor) or any(use.access.is_indirect for use in everything):
+        return None
+    fills = [use.instr for use in everything if use.instr.op in _FILLS and use.access == tensor.whole()]
+    found = [use for use in everything if use.instr not in fills]
+    if not found or len(fills) > 1 or (fills and everything[0].instr is not fills[0]):
         return None
     home = private_loops(tensor, found)
     if not home or tensor.scope is home[-1]:
         return None
-    own = {loop.var for loop in home}
-    drop = []
-    for dim in range(tensor.par_dim):
-        indices = {use.access.affine[dim] for use in found}
-        if len(indices) == 1:
-            e = indices.pop()
-            if e.terms and not e.axes() and all(v in own for v in e.loops()):
-                drop.append(dim)
+    drop = _own_dimensions(tensor, found, {loop.var for loop in home})
     if not drop and tensor.block_shape:
         return None
 
@@ -91,8 +95,28 @@ def contract(kernel: Kernel, tensor: Tensor) -> Loop | None:
         index = tuple(e for d, e in enumerate(access.index) if d not in drop)
         return Access(tensor, index, access.shape)
 
+    replace_instrs(kernel.body, lambda instr: None if instr in fills else instr)
     replace_accesses(kernel.body, tensor, on)
     tensor.shape = tuple(n for d, n in enumerate(tensor.shape) if d not in drop)
     tensor.par_dim -= len(drop)
     tensor.scope = home[-1]
+    for fill in fills:
+        body = home[-1].body
+        first = next(k for k, node in enumerate(body) if tensor in uses([node]))
+        body.insert(first, fill.replace(dsts=(tensor.whole(),)))
     return home[-1]
+
+
+_FILLS = ("nl.zeros", "nl.ones", "nl.full")
+
+
+def _own_dimensions(tensor: Tensor, found: list[Use], own: set[LoopVar]) -> list[int]:
+    """Block dimensions that every access indexes alike, by some of the given loops only."""
+    drop = []
+    for dim in range(tensor.par_dim):
+        indices = {use.access.affine[dim] for use in found}
+        if len(indices) == 1:
+            e = indices.pop()
+            if e.terms and not e.axes() and all(v in own for v in e.loops()):
+                drop.append(dim)
+    return drop

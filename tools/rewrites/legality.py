@@ -31,6 +31,8 @@ SBUF_FREE_ELEMENTS = 1 << 16
 """Largest free size of a Vector or Scalar instruction on SBUF (architecture guide of NeuronCore-v2)."""
 PSUM_FREE_ELEMENTS = 1 << 12
 """Largest free size on PSUM (same)."""
+_FILLS = ("nl.zeros", "nl.ones", "nl.full")
+
 FREE_DIMENSIONS = 4
 """Dimensions of an engine's access pattern beside the partition (same)."""
 
@@ -128,6 +130,8 @@ def _check_bounds(access: Access, instr: Instr) -> None:
 
 def _check_tile(access: Access, instr: Instr, machine: Machine) -> None:
     buffer = access.tensor.buffer
+    if instr.op in _FILLS and access == access.tensor.whole():
+        return  # every block of it, each a tile of its own
     if access.shape[0] > machine.partitions and (buffer.on_chip or instr.dst.tensor.buffer.on_chip):
         raise RewriteError("partitions", f"a tile of `{access.tensor.name}` has {access.shape[0]} partitions")
     if not buffer.on_chip:
@@ -212,7 +216,7 @@ def _filled_by(loop: Loop) -> Instr | None:
             return None
         variables.append(node.var)
         node = node.body[0]
-    if node.op not in ("nl.zeros", "nl.ones", "nl.full") or node.mask:
+    if node.op not in _FILLS or node.mask:
         return None
     tensor = node.dst.tensor
     if node.dst.is_indirect or tensor.block_shape != tuple(v.trips for v in variables):

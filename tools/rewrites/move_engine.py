@@ -42,7 +42,7 @@ class MoveEngine(Rewrite[EngineOption]):
     )
     targets = ("vector", "scalar", "gpsimd")
 
-    def candidates(self, kernel: Kernel) -> Iterator[EngineOption]:
+    def find(self, kernel: Kernel) -> Iterator[EngineOption]:
         """Every instruction with every engine that could run it instead."""
         for path, instr, _ in instrs_of(kernel):
             for engine in ("vector", "scalar", "gpsimd"):

@@ -51,8 +51,9 @@ class NarrowTile(Rewrite[NarrowOption]):
         "overlap; a scan hands its last value from piece to piece"
     )
     targets = ("spill", "memory", "latency")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[NarrowOption]:
+    def find(self, kernel: Kernel) -> Iterator[NarrowOption]:
         """Every loop with tiles of at least two smallest pieces, cut as often as that divides them."""
         for path, loop, _ in loops_of(kernel):
             inside = [(where, instr) for where, instr, around in instrs_of(kernel) if loop in around]

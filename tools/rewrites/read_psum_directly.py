@@ -42,7 +42,7 @@ class ReadPsumDirectly(Rewrite[CopyOption]):
     )
     targets = ("scalar", "vector", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[CopyOption]:
+    def find(self, kernel: Kernel) -> Iterator[CopyOption]:
         """Every copy from one on-chip tile to another."""
         flow = Dataflow(kernel)
         for site in flow.sites:

@@ -43,7 +43,7 @@ class RemoveRedundantLoad(Rewrite[RedundantOption]):
     )
     targets = ("memory", "spill")
 
-    def candidates(self, kernel: Kernel) -> Iterator[RedundantOption]:
+    def find(self, kernel: Kernel) -> Iterator[RedundantOption]:
         """Every load with every earlier load or store of the same tile."""
         flow = Dataflow(kernel)
         for load in flow.sites:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Generic, TypeVar
 
 from ..neuroncore.ir import Kernel, clone
-from .layout import blocks_into_free
+from .layout import blocks_into_free, localize
 from .legality import check_kernel, tidy
 from .refusal import RewriteError
 
@@ -40,11 +40,14 @@ class Rewrite(abc.ABC, Generic[O]):
         summary: one sentence on what it does and why that is faster.
         targets: the bottlenecks it helps: ``memory``, ``vector``, ``scalar``, ``gpsimd``, ``tensor``, ``spill``,
             ``latency``.
+        reorders: whether it moves iterations or changes tiles. Tensors that the source declares outside of the loops
+            that use them are then created where they are used first, or nothing could move.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     targets: ClassVar[tuple[str, ...]]
+    reorders: ClassVar[bool] = False
 
     def analyze(self, kernel: Kernel, machine: object = None) -> list[O]:
         """Every option that the kernel offers and that `apply` accepts, in program order.
@@ -62,9 +65,16 @@ class Rewrite(abc.ABC, Generic[O]):
             out.append(option)
         return out
 
-    @abc.abstractmethod
     def candidates(self, kernel: Kernel) -> Iterator[O]:
         """Options that look possible; `analyze` keeps those that `apply` accepts."""
+        if self.reorders:
+            kernel = clone(kernel)
+            localize(kernel)
+        yield from self.find(kernel)
+
+    @abc.abstractmethod
+    def find(self, kernel: Kernel) -> Iterator[O]:
+        """The options of a kernel in the form in which `edit` gets it."""
 
     def apply(self, kernel: Kernel, option: O) -> Kernel:
         """A new kernel with the option carried out; the given one is not changed.
@@ -74,6 +84,8 @@ class Rewrite(abc.ABC, Generic[O]):
                 the limits of the hardware.
         """
         new = clone(kernel)
+        if self.reorders:
+            localize(new)
         self.edit(new, option)
         tidy(new)
         if new.dialect == "nki":

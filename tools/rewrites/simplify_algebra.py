@@ -51,7 +51,7 @@ class SimplifyAlgebra(Rewrite[AlgebraOption]):
     )
     targets = ("vector", "scalar")
 
-    def candidates(self, kernel: Kernel) -> Iterator[AlgebraOption]:
+    def find(self, kernel: Kernel) -> Iterator[AlgebraOption]:
         """Every instruction to which an identity applies."""
         flow = Dataflow(kernel)
         for site in flow.sites:

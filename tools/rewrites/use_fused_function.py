@@ -9,7 +9,7 @@ from ..neuroncore.ir import Access, Kernel
 from .dataflow import Dataflow, Site, drop_dead, replace_instr
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
-from .steps import FunctionStep, activation, function_step, reciprocal_of, scalar_step, tensor_step
+from .steps import FunctionStep, activation, reciprocal_of, scalar_step, tensor_step
 from .structure import Path, instr_at
 
 
@@ -42,7 +42,7 @@ class UseFusedFunction(Rewrite[FunctionOption]):
     )
     targets = ("vector", "scalar", "latency")
 
-    def candidates(self, kernel: Kernel) -> Iterator[FunctionOption]:
+    def find(self, kernel: Kernel) -> Iterator[FunctionOption]:
         """Every instruction that ends such a chain."""
         flow = Dataflow(kernel)
         for site in flow.sites:
@@ -84,7 +84,7 @@ def _denominator(flow: Dataflow, access: Access, reader: Site) -> FunctionStep |
     if sum_site is None or added is None or added.op != "add" or added.scalar != 1:
         return None
     exp_site = _chain(flow, added.data, sum_site)
-    exp = function_step(exp_site.instr) if exp_site is not None else None
+    exp = flow.function(exp_site) if exp_site is not None else None
     if (
         exp_site is None
         or exp is None
@@ -123,7 +123,7 @@ def _sigmoid(flow: Dataflow, site: Site) -> FunctionStep | None:
 def _rsqrt(flow: Dataflow, site: Site) -> FunctionStep | None:
     operand = reciprocal_of(site.instr)
     root_site = _chain(flow, operand, site) if operand is not None else None
-    root = function_step(root_site.instr) if root_site is not None else None
+    root = flow.function(root_site) if root_site is not None else None
     if root is None or root.function != "sqrt":
         return None
     return dataclasses.replace(root, function="rsqrt")
@@ -144,7 +144,7 @@ def _silu(flow: Dataflow, site: Site) -> FunctionStep | None:
         gate_site = _chain(flow, other, site)
         if gate_site is None:
             continue
-        found = function_step(gate_site.instr)
+        found = flow.function(gate_site)
         gate = found if found is not None and found.function == "sigmoid" else _sigmoid(flow, gate_site)
         if gate is not None and gate.bias is None and _gate_reaches(flow, gate, gate_site, site):
             silu = _as_silu(x, gate)

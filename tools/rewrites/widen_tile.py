@@ -43,8 +43,9 @@ class WidenTile(Rewrite[WidenOption]):
         "spread the fixed cost of each"
     )
     targets = ("memory", "vector", "scalar", "latency")
+    reorders = True
 
-    def candidates(self, kernel: Kernel) -> Iterator[WidenOption]:
+    def find(self, kernel: Kernel) -> Iterator[WidenOption]:
         """Every loop with every divisor of its trip count."""
         for path, loop, _ in loops_of(kernel):
             for factor in mergeable_factors(loop):
