@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Dtype, as_dtype, of_scalar, promote
+from ..dtypes import Dtype, as_dtype, is_integer, of_scalar, promote
 from ..errors import NKIError
-from ..ir import Access, Affine, Buffer, Instr, Loop, LoopKind, LoopVar, Operand
+from ..ir import Access, Affine, Buffer, Indirect, Instr, Loop, LoopKind, LoopVar, Operand, identity_index
 from .index import Condition, IndexExpr, broadcast_shapes
-from .session import Session, current
-from .tile import Tile, broadcast_access, check_bounds, mask_parts, new_tile, operand
+from .operand import check_bounds, mask_parts, new_tile, operand
+from .session import Session, current, in_kernel
+from .subscript import RuntimeIndex
+from .tile import Tile
+from .views import broadcast_access
 
 ON_CHIP = (Buffer.SBUF, Buffer.PSUM)
 HBM_BUFFERS = (Buffer.HBM, Buffer.SHARED_HBM)
@@ -30,8 +33,15 @@ def scalar_operand(value: Any, name: str, op: str) -> Operand:
         item = value.item()
         if isinstance(item, bool | int | float):
             return item
-    if isinstance(value, IndexExpr):
+    if isinstance(value, IndexExpr) and not value.shape:
         return float(value.__index__())
+    if isinstance(value, IndexExpr | RuntimeIndex):
+        raise NKIError(
+            "invalid_operand",
+            f"operand '{name}' of '{op}' is an nl.arange expression",
+            line=current().line(),
+            remedy="make a tile of it with nisa.iota",
+        )
     if isinstance(value, np.ndarray) and value.size == 1:
         return scalar_operand(value.reshape(())[()], name, op)
     raise NKIError(
@@ -69,7 +79,7 @@ def result(
         hint: fallback for the result's name.
     """
     tile = new_tile(shape, dtype, buffer, hint=hint or op.rsplit(".", 1)[-1])
-    emit_into(op, (tile.access, *extra), args, attrs, mask, mask_ndim)
+    emit_into(op, (tile.access, *extra), args, attrs, mask, mask_ndim, fresh=True)
     return tile
 
 
@@ -80,22 +90,42 @@ def emit_into(
     attrs: Mapping[str, Any] | None = None,
     mask: Any = None,
     mask_ndim: int | None = None,
+    fresh: bool = False,
 ) -> Instr:
     """Emit an API call with given destinations, after checking bounds.
+
+    Args:
+        op: canonical API name.
+        dsts: what it writes.
+        args: operands, already checked.
+        attrs: everything else.
+        mask: the call's ``mask=``, or its inequalities.
+        mask_ndim: see `result`.
+        fresh: whether the first destination is a new tensor, made for this call.
 
     Raises:
         NKIError: for accesses that may leave their tensors, or iterations that overwrite each other.
     """
-    session = current()
-    conditions = mask if isinstance(mask, tuple) else mask_parts(mask, mask_ndim or len(dsts[0].shape))
-    instr = Instr(op, dsts, args, attrs, conditions, session.line())
-    for access in (*dsts, *instr.reads()):
-        check_bounds(access, conditions)
-    for access in dsts:
-        check_writable(session, access)
+    session = in_kernel()
+    if mask is None:
+        conditions: tuple[Affine, ...] = ()
+    else:
+        conditions = mask if isinstance(mask, tuple) else mask_parts(mask, mask_ndim or len(dsts[0].shape))
+    instr = Instr(op, dsts, args, attrs, conditions, dsts[0].tensor.line if fresh else session.line())
+    for value in args.values():
+        if isinstance(value, Access):
+            check_bounds(value, conditions)
+    for k, access in enumerate(dsts):
+        if k or not fresh:
+            check_bounds(access, conditions)
+            check_writable(session, access)
+            session.written.add(access.tensor.storage)
+    for operand_or_dst in (*dsts, *args.values()):
+        if isinstance(operand_or_dst, Access) and operand_or_dst.is_indirect:
+            for e in operand_or_dst.index:
+                if isinstance(e, Indirect):
+                    check_bounds(e.tile, conditions)
     session.emit(instr)
-    for access in dsts:
-        session.written.add(access.tensor.storage)
     return instr
 
 
@@ -134,23 +164,28 @@ def assign(dst: Access, value: Any) -> None:
     if isinstance(value, Tile) and value.access == dst:
         return  # the tail of an in-place update: `t[...] += x` has done its work
     target = Tile(dst)
+    if not target.buffer.on_chip:
+        store(target, value)
+        return
     if not isinstance(value, Tile):
         number = scalar_operand(value, "value", "assignment")
         access = destination(target, op="assignment")
         emit_into("nisa.memset", (access,), {}, {"value": number, "engine": "unknown"})
         return
-    if not target.buffer.on_chip:
-        store(target, value)
-        return
     access = destination(target, op="assignment", buffers=ON_CHIP)
     if _retarget(session, access, value):
         return
     source = operand(value, name="value", op="assignment", buffers=ON_CHIP)
-    source = _fit(source, access.shape, access.tensor.name)
+    source = fit(source, access.shape, access.tensor.name)
     emit_into("nl.copy", (access,), {"src": source})
 
 
-def _fit(source: Access, shape: tuple[int, ...], name: str) -> Access:
+def fit(source: Access, shape: tuple[int, ...], name: str) -> Access:
+    """`source` seen with the shape of the destination `name`, broadcast where need be.
+
+    Raises:
+        NKIError: `err_store_dst_shape_smaller_than_other_shape`.
+    """
     if source.shape == shape:
         return source
     squeezed = _align(source, shape)
@@ -184,9 +219,12 @@ def _retarget(session: Session, dst: Access, value: Tile) -> bool:
     """Make the instruction that just produced `value` write into `dst` instead, if nothing forbids it."""
     instr = session.last_instr()
     tensor = value.access.tensor
-    if instr is None or instr.dst.tensor is not tensor or tensor.declared:
+    if instr is None or tensor.declared or instr.dst.tensor is not tensor:
         return False
-    if value.access != tensor.whole() or instr.dst != tensor.whole() or instr.attrs.get("accumulate"):
+    whole = identity_index(tensor.shape)
+    if value.access.index is not whole or instr.dst.index is not whole or value.shape != tensor.shape:
+        return False
+    if instr.attrs.get("accumulate") or dst.is_indirect:
         return False
     site = session.site()
     if site in session.assumptions.kept or instr.op == "nl.load" and dst.tensor.buffer is not Buffer.SBUF:
@@ -199,6 +237,8 @@ def _retarget(session: Session, dst: Access, value: Tile) -> bool:
             return False
         dst = aligned
     instr.dsts = (dst, *instr.dsts[1:])
+    if instr.attrs.get("later"):  # a loop_reduce in an iteration other than the first of unrolled loops
+        instr.op, instr.args, instr.attrs = f"nl.{instr.attrs['op']}", {"x": dst, "y": instr.args["x"]}, {}
     check_bounds(dst, instr.mask)
     session.written.add(dst.tensor.storage)
     session.moved[tensor] = site
@@ -224,19 +264,47 @@ def store(dst: Tile, value: Any, mask: Any = None) -> None:
     Raises:
         NKIError: wrong memories, shapes or types.
     """
-    session = current()
     target = operand(dst, name="dst", op="store", buffers=HBM_BUFFERS)
+    check_free_indices(target, "store")
     if not isinstance(value, Tile):
-        raise NKIError(
-            "err_unsupported_memory",
-            f"nl.store needs a tile in sbuf, got {type(value).__name__}",
-            line=session.line(),
+        number = scalar_operand(value, "value", "store")
+        shape = target.shape if len(target.shape) >= 2 else (*target.shape, *(1,) * (2 - len(target.shape)))
+        value = result(
+            "nisa.memset",
+            shape=shape,
+            dtype=target.dtype,
+            args={},
+            attrs={"value": number, "engine": "unknown"},
+            hint="constant",
         )
     source = operand(value, name="value", op="store", buffers=ON_CHIP)
     shape = target.shape
     if source.shape != shape:
-        source = _fit(source, shape, target.tensor.name)
+        source = fit(source, shape, target.tensor.name)
     emit_into("nl.store", (target,), {"value": source}, mask=mask)
+
+
+def check_free_indices(access: Access, op: str) -> None:
+    """Refuse an index tile behind the partition dimension, which `nl.load` and `nl.store` of Beta 1 cannot do.
+
+    Raises:
+        NKIError: `err_indirect_indices_free_dim`.
+    """
+    if not access.is_indirect or current().dialect != "neuronxcc.nki":
+        return
+    partition = len(access.index)
+    for dim, e in enumerate(access.index):
+        if isinstance(e, Affine):
+            if 0 in e.terms:
+                partition = min(partition, dim)
+            continue
+        along = {s for a in e.tile.affine for s in a.axes()}
+        if dim > partition or any(k for k in along if access.shape[k] > 1):
+            raise NKIError(
+                "err_indirect_indices_free_dim",
+                f"'{op}' of {access.tensor.name} has an index tile on dimension {dim}, a free dimension",
+                line=current().line(),
+            )
 
 
 def copy(src: Tile, dtype: Any = None, mask: Any = None) -> Tile:
@@ -259,7 +327,7 @@ def elementwise_operands(op: str, named: dict[str, Any]) -> tuple[dict[str, Oper
         if isinstance(value, Tile):
             access = operand(value, name=name, op=op, buffers=ON_CHIP)
             checked[name] = access
-            shape = broadcast_shapes(shape, access.shape)
+            shape = broadcast_shapes(shape, access.shape) if shape else access.shape
             dtype = value.dtype if dtype is None else promote(dtype, value.dtype)
         else:
             checked[name] = scalar_operand(value, name, op)
@@ -271,6 +339,25 @@ def elementwise_operands(op: str, named: dict[str, Any]) -> tuple[dict[str, Oper
             checked[name] = broadcast_access(value, shape)
     assert dtype is not None
     return checked, shape, dtype
+
+
+BITWISE_CALLS = frozenset(["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert"])
+
+
+def integers_only(op: str, *dtypes: Dtype) -> None:
+    """Refuse element types other than integers, for operations on bits.
+
+    Raises:
+        NKIError: naming the type.
+    """
+    for dtype in dtypes:
+        if not is_integer(dtype):
+            raise NKIError(
+                "invalid_operand_dtype",
+                f"'{op}' works on the bits of integers, got {dtype}",
+                line=current().line(),
+                remedy="give it int8, uint8, int16, uint16, int32 or uint32 tiles, for example by nl.copy(x, dtype=nl.int32)",
+            )
 
 
 COMPARISONS = frozenset(
@@ -291,7 +378,9 @@ COMPARISONS = frozenset(
 def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tile:
     """``nl.add(x, y)`` and its siblings; operators on tiles come here too."""
     op = f"nl.{name}"
-    args, shape, promoted = elementwise_operands(op, {"x": x, "y": y})
+    args, shape, promoted = elementwise_operands(name, {"x": x, "y": y})
+    if name in BITWISE_CALLS:
+        integers_only(name, promoted)
     if dtype is not None:
         out = as_dtype(dtype, current().line())
     elif name in COMPARISONS:
@@ -301,17 +390,43 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Ti
     return result(op, shape=shape, dtype=out, args=args, mask=mask)
 
 
+def operator(name: str, x: Any, y: Any) -> Any:
+    """``x + y`` and its siblings on tiles.
+
+    With an `nl.arange` expression on the other side it is an index read at run time, for a subscript.
+
+    Raises:
+        NKIError: if the operands have different numbers of partitions: operators do not broadcast them.
+    """
+    if isinstance(x, Tile) and isinstance(y, Tile):
+        _same_partitions(name, x, y)
+    elif name in ("add", "subtract"):
+        tile, other = (x, y) if isinstance(x, Tile) else (y, x)
+        if isinstance(other, IndexExpr) and other.shape and (name == "add" or tile is x):
+            return RuntimeIndex(tile, other if name == "add" else -other)
+    return binary(name, x, y)
+
+
+def _same_partitions(name: str, x: Tile, y: Tile) -> None:
+    if len(x.shape) == len(y.shape) and x.shape and x.shape[0] != y.shape[0] and x.buffer.on_chip:
+        raise NKIError(
+            "err_num_partition_mismatch",
+            f"the operator of nl.{name} does not broadcast partitions: {x!r} and {y!r}",
+            line=current().line(),
+            remedy=f"call nl.{name}(x, y), or broadcast with .broadcast_to first",
+        )
+
+
 def unary(name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tile:
     """``nl.exp(x)`` and its siblings."""
     op = f"nl.{name}"
-    args, shape, own = elementwise_operands(op, {"x": x})
-    return result(
-        op,
-        shape=shape,
-        dtype=as_dtype(dtype, current().line()) if dtype is not None else own,
-        args=args,
-        mask=mask,
-    )
+    access = operand(x, name="x", op=name, buffers=ON_CHIP)
+    out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
+    if name == "invert":
+        integers_only(name, x.dtype)
+    if name == "logical_not" and dtype is None:
+        out = as_dtype("bool_")
+    return result(op, shape=access.shape, dtype=out, args={"x": access}, mask=mask)
 
 
 def update(name: str, tile: Tile, other: Any) -> Tile:
@@ -349,7 +464,9 @@ def update(name: str, tile: Tile, other: Any) -> Tile:
             session.names.pop(other.access.tensor.name, None)
             return tile
     op = f"nl.{name}"
-    args, shape, _ = elementwise_operands(op, {"x": Tile(access), "y": other})
+    if isinstance(other, Tile):
+        _same_partitions(name, tile, other)
+    args, shape, _ = elementwise_operands(name, {"x": Tile(access), "y": other})
     if shape != access.shape:
         raise NKIError(
             "err_store_dst_shape_smaller_than_other_shape",
@@ -368,25 +485,34 @@ def check_output_dependencies(body: list[Any], open_loops: tuple[Loop, ...] = ()
     Raises:
         NKIError: `err_unexpected_output_dependencies`.
     """
+    promised = any(loop.kind.parallel and loop.trips > 1 for loop in open_loops)
     for node in body:
         if isinstance(node, Loop):
             check_output_dependencies(node.body, (*open_loops, node))
+        elif promised and not node.attrs.get("accumulate") and node.op not in _REDUCING:
+            _check_output_dependencies(node, open_loops)
+
+
+_REDUCING = frozenset(["nl.loop_reduce", "nl.atomic_rmw"])
+
+
+def _check_output_dependencies(instr: Instr, open_loops: tuple[Loop, ...]) -> None:
+    reads = instr.reads()
+    for dst in instr.dsts:
+        if dst.is_indirect or any(r == dst for r in reads):
             continue
-        if node.attrs.get("accumulate") or node.op in ("nl.loop_reduce", "nl.atomic_rmw"):
-            continue
-        for dst in node.dsts:
-            if any(r == dst for r in node.reads()) or dst.is_indirect:
+        for depth, loop in enumerate(open_loops):
+            if not loop.kind.parallel or loop.trips == 1 or not _outside(dst, loop, open_loops):
                 continue
-            for depth, loop in enumerate(open_loops):
-                if loop.kind is not LoopKind.AFFINE or loop.trips == 1 or not _outside(dst, loop, open_loops):
-                    continue
-                if not _separates(dst, loop, open_loops[depth + 1 :], node.mask):
-                    raise NKIError(
-                        "err_unexpected_output_dependencies",
-                        f"every iteration of the affine_range loop over {loop.var.name} (line {loop.line}) writes the "
-                        f"same location of `{dst.tensor.name}`",
-                        line=node.line,
-                    )
+            if not _separates(dst, loop, open_loops[depth + 1 :], instr.mask):
+                where = f"the affine_range loop over {loop.var.name} (line {loop.line})"
+                if loop.kind is LoopKind.SPMD:
+                    where = f"the launch grid's axis {loop.var.name}"
+                raise NKIError(
+                    "err_unexpected_output_dependencies",
+                    f"every iteration of {where} writes the same location of `{dst.tensor.name}`",
+                    line=instr.line,
+                )
 
 
 def _outside(dst: Access, loop: Loop, open_loops: tuple[Loop, ...]) -> bool:

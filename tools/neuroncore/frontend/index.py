@@ -66,7 +66,11 @@ class IndexExpr:
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
     def _combine(self, other: Any, sign: int) -> IndexExpr:
+        if type(other) is int:
+            return IndexExpr(self.affine + other * sign, self.shape)
         if isinstance(other, IndexExpr):
+            if self.shape == other.shape or not self.shape or not other.shape:
+                return IndexExpr(self.affine + other.affine * sign, self.shape or other.shape)
             shape = broadcast_shapes(self.shape, other.shape)
             mine = shift_axes(self.affine, len(shape) - len(self.shape))
             theirs = shift_axes(other.affine, len(shape) - len(other.shape))
@@ -100,12 +104,14 @@ class IndexExpr:
 
     def __mul__(self, other: Any) -> IndexExpr:
         """Product with an integer."""
+        if type(other) is int:
+            return IndexExpr(self.affine * other, self.shape)
         if isinstance(other, IndexExpr):
             if other.affine.is_const and not other.shape:
                 return self * other.affine.const
             if self.affine.is_const and not self.shape:
                 return other * self.affine.const
-            return self._needs_integers(other, "product of two indices")
+            return self._non_affine("product of two indices", other)
         value = as_integer(other)
         if value is None:
             return NotImplemented
@@ -126,7 +132,7 @@ class IndexExpr:
         low, high = self.bounds()
         if value > 0 and low // value == high // value:
             return IndexExpr(Affine(low // value), self.shape)
-        return self._needs_integers(None, "quotient of an index")
+        return self._non_affine("quotient of an index")
 
     def __mod__(self, other: Any) -> IndexExpr:
         """Remainder, where it is affine; otherwise the loop is unrolled."""
@@ -139,14 +145,12 @@ class IndexExpr:
         low, high = self.bounds()
         if value > 0 and low // value == high // value:
             return IndexExpr(e - value * (low // value), self.shape)
-        return self._needs_integers(None, "remainder of an index")
+        return self._non_affine("remainder of an index")
 
-    def _needs_integers(self, other: Any, what: str) -> IndexExpr:
-        loops = list(self.affine.loops())
-        if isinstance(other, IndexExpr):
-            loops += other.affine.loops()
+    def _non_affine(self, what: str, other: IndexExpr | None = None) -> IndexExpr:
+        loops = [*self.affine.loops(), *(other.affine.loops() if other is not None else ())]
         if loops:
-            raise NeedsInteger(loops, f"{what} is not affine")
+            return NonAffine(loops, f"{what} is not affine")
         raise NKIError(
             "unsupported_index_expression", f"{what} is not affine in nl.arange", line=current().line()
         )
@@ -296,15 +300,70 @@ class IndexExpr:
         )
 
 
+class NonAffine(IndexExpr):
+    """A value computed from loop indices that is not affine in them: ``i % 2``.
+
+    Using it unrolls the loops; only as part of a mask it is refused, as NKI does.
+    """
+
+    __slots__ = ("loops", "why")
+
+    def __init__(self, loops: list[LoopVar], why: str) -> None:
+        """`loops`: what must be unrolled to know the value."""
+        self.loops = loops
+        self.why = why
+
+    @property
+    def affine(self) -> Affine:  # type: ignore[override]
+        """Not to be had: the loops are unrolled.
+
+        Raises:
+            NeedsInteger: always.
+        """
+        raise NeedsInteger(self.loops, self.why)
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """No axes."""
+        return ()
+
+    def _combine(self, other: Any, sign: int) -> IndexExpr:
+        return self
+
+    def __neg__(self) -> IndexExpr:
+        """Itself: just as unknown."""
+        return self
+
+    def __mul__(self, other: Any) -> IndexExpr:
+        """Itself: just as unknown."""
+        return self
+
+    __rmul__ = __mul__
+    __floordiv__ = __mod__ = __mul__
+
+    def _integer(self, what: str) -> int:
+        raise NeedsInteger(self.loops, self.why)
+
+    def __repr__(self) -> str:
+        """For messages."""
+        return self.why
+
+
 class Condition:
     """A conjunction of ``expression >= 0``."""
 
-    __slots__ = ("parts", "negated")
+    __slots__ = ("parts", "negated", "joined")
 
-    def __init__(self, parts: list[IndexExpr], negated: bool = False) -> None:
-        """`negated` conditions (from ``!=``) can be decided with integers only."""
+    def __init__(self, parts: list[IndexExpr], negated: bool = False, joined: bool = False) -> None:
+        """`negated` conditions (from ``!=``) can be decided with integers only; `joined` ones come of several."""
         self.parts = parts
         self.negated = negated
+        self.joined = joined
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether both sides of every comparison are affine expressions."""
+        return not any(isinstance(part, NonAffine) for part in self.parts)
 
     def __and__(self, other: Any) -> Condition:
         """Conjunction."""
@@ -316,7 +375,7 @@ class Condition:
                 "only affine comparisons can be joined",
                 line=current().line(),
             )
-        return Condition([*self.parts, *other.parts])
+        return Condition([*self.parts, *other.parts], joined=True)
 
     __rand__ = __and__
     __mul__ = __and__
@@ -341,6 +400,8 @@ class Condition:
     def __bool__(self) -> bool:
         """Truth value while tracing: known from the bounds, or by unrolling the loops."""
         results = []
+        if not self.is_affine:
+            raise next(NeedsInteger(p.loops, p.why) for p in self.parts if isinstance(p, NonAffine))
         for part in self.parts:
             low, high = part.bounds()
             results.append(True if low >= 0 else False if high < 0 else None)
@@ -354,13 +415,13 @@ class Condition:
                 if part.affine.axes():
                     raise NKIError(
                         "err_control_flow_condition_depending_on_arange",
-                        "an if statement depends on nl.arange",
+                        "the truth value of a comparison of nl.arange is needed while tracing",
                         line=current().line(),
+                        remedy="use mask= on the operation instead of an if, and & instead of and between masks",
                     )
                 loops += part.affine.loops()
         session = current()
-        fixed = {LoopKind.SPMD} if session.unrolls_freely else {LoopKind.SPMD, LoopKind.AFFINE}
-        if any(session.kind_of(v) in fixed for v in loops):
+        if not session.unrolls_freely and any(session.kind_of(v) is LoopKind.AFFINE for v in loops):
             names = ", ".join(sorted({v.name for v in loops}))
             raise NKIError(
                 "err_dynamic_control_flow_not_supported",
@@ -384,20 +445,31 @@ def as_integer(value: Any) -> int | None:
     return None
 
 
-def arange(*args: int) -> IndexExpr:
-    """``nl.arange(stop)`` or ``nl.arange(start, stop, step)``: a one-axis index."""
-    start, stop, step = 0, 0, 1
-    values = [v.__index__() for v in args]
-    if len(values) == 1:
-        stop = values[0]
-    elif len(values) == 2:
-        start, stop = values
-    else:
-        start, stop, step = values
-    n = len(range(start, stop, step))
+def arange(*args: Any) -> IndexExpr:
+    """``nl.arange(stop)`` or ``nl.arange(start, stop, step)``: a one-axis index.
+
+    Start and stop may be loop indices, as long as their distance is a number.
+    """
+    values = [a if isinstance(a, IndexExpr) else as_integer(a) for a in args]
+    if not 1 <= len(values) <= 3 or any(v is None for v in values):
+        kinds = ", ".join(type(a).__name__ for a in args)
+        raise NKIError("invalid_operand", f"nl.arange takes integers, got {kinds}", line=current().line())
+    start, stop = (0, values[0]) if len(values) == 1 else (values[0], values[1])
+    step = int(values[2].__index__()) if len(values) == 3 else 1  # type: ignore[union-attr]
+    distance = stop - start  # type: ignore[operator]
+    length = distance.affine if isinstance(distance, IndexExpr) else Affine(distance)
+    first = start.affine if isinstance(start, IndexExpr) else Affine(start)  # type: ignore[arg-type]
+    if not length.is_const:
+        raise NKIError(
+            "unsupported_index_expression",
+            "the length of nl.arange depends on a loop index",
+            line=current().line(),
+            remedy="give it a constant length, and use mask= at the edge",
+        )
+    n = len(range(0, length.const, step)) if step else 0
     if n == 0:
-        raise NKIError("empty_index", f"nl.arange{tuple(values)} is empty", line=current().line())
-    return IndexExpr(Affine(start, {0: step} if n > 1 else {}), (n,))
+        raise NKIError("empty_index", f"nl.arange{tuple(args)} is empty", line=current().line())
+    return IndexExpr(first + Affine(0, {0: step} if n > 1 else {}), (n,))
 
 
 class MGrid:
@@ -437,7 +509,7 @@ class MGridMaker:
         for k, s in enumerate(keys):
             if not isinstance(s, slice):
                 raise NKIError("unsupported_index_expression", "nl.mgrid takes slices", line=current().line())
-            base = arange(s.start or 0, s.stop, s.step or 1)
+            base = arange(0 if s.start is None else s.start, s.stop, s.step or 1)
             expander = tuple(slice(None) if j == k else None for j in range(len(keys)))
             parts.append(base[expander])
         return MGrid(tuple(parts))
@@ -455,3 +527,5 @@ class DynamicSlice:
         """See the class."""
         self.start = start
         self.size = int(size)
+        if self.size <= 0:
+            raise NKIError("empty_slice", f"nl.ds has size {self.size}", line=current().line())

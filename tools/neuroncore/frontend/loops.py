@@ -86,11 +86,27 @@ def enter(iterable: Any, name: str, carried: Sequence[str], collects: bool = Fal
     if not isinstance(iterable, NkiRange):
         return _ticking(iterable)
     frame = sys._getframe(1)
-    site: Site = (frame.f_code, frame.f_lasti)
+    site: Site = (id(frame.f_code), frame.f_lasti)
     values = iterable.values
     if iterable.kind is None or len(values) <= 1 or collects or site in current().assumptions.unrolled:
         return _ticking(values)
     return _symbolic(iterable.kind, values, name, tuple(carried), frame, site)
+
+
+def decided(condition: Any) -> Any:
+    """The condition of a kernel's ``while`` statement, which must be known while tracing.
+
+    Raises:
+        NKIError: if it is a tile.
+    """
+    current().tick()
+    if isinstance(condition, Tile):
+        raise NKIError(
+            "err_while_loop_requires_unconditional_entry",
+            f"a while loop depends on the value of {condition!r}, which is only known at run time",
+            line=current().line(),
+        )
+    return condition
 
 
 def _ticking(iterable: Any) -> Iterator[Any]:

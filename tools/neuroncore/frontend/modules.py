@@ -6,6 +6,10 @@ import functools
 import types
 from typing import Any
 
+from ..errors import NKIError
+from ..ir import Buffer
+from .allocation import Memory
+from .markers import TensorMarker
 from .registry import ApiModule
 
 
@@ -16,27 +20,24 @@ def neuron_modules(dialect: str) -> dict[str, types.ModuleType]:
 
 
 def _beta1() -> dict[str, types.ModuleType]:
-    from . import language
-    from .tracer import jit
+    from . import isa, language, tracer
 
     def module(name: str, contents: dict[str, Any]) -> ApiModule:
         return ApiModule(name, "neuronxcc.nki", contents)
 
     nl = module("neuronxcc.nki.language", language.contents())
-    nisa = module("neuronxcc.nki.isa", language.isa_contents())
-    typing = module(
-        "neuronxcc.nki.typing",
-        {"tensor": MutableMarker("tensor"), "mutable_tensor": MutableMarker("mutable_tensor")},
-    )
+    nisa = module("neuronxcc.nki.isa", isa.contents())
+    typing = module("neuronxcc.nki.typing", typing_contents())
     compiler = module("neuronxcc.nki.compiler", compiler_contents())
     nki = module(
         "neuronxcc.nki",
         {
-            "jit": jit,
-            "trace": jit,
-            "baremetal": jit,
-            "benchmark": jit,
-            "profile": jit,
+            "jit": tracer.jit,
+            "trace": tracer.old_trace,
+            "baremetal": tracer.jit,
+            "benchmark": tracer.jit,
+            "profile": tracer.jit,
+            "simulate_kernel": not_here,
             "language": nl,
             "isa": nisa,
             "typing": typing,
@@ -60,33 +61,18 @@ def _later() -> dict[str, types.ModuleType]:
     return modules()
 
 
-class MutableMarker:
-    """``nt.tensor`` and ``nt.mutable_tensor``, for annotations: ``x: nt.mutable_tensor`` or ``nt.tensor[128, 512]``."""
-
-    def __init__(self, name: str) -> None:
-        """The marker's name is how the tracer recognises it."""
-        self.name = name
-
-    def __getitem__(self, shape: Any) -> MutableMarker:
-        """Shapes in annotations are documentation."""
-        return self
-
-    def __repr__(self) -> str:
-        """The name."""
-        return self.name
+def typing_contents() -> dict[str, Any]:
+    """The attributes of `neuronxcc.nki.typing`."""
+    return {"tensor": TensorMarker("tensor"), "mutable_tensor": TensorMarker("mutable_tensor")}
 
 
-class _Allocation:
-    """``ncc.sbuf.alloc(...)`` and its siblings: direct allocation decides addresses, which results do not depend on."""
-
-    def __init__(self, buffer: str) -> None:
-        self.name = buffer
-
-    def alloc(self, *_: Any, **__: Any) -> _Allocation:
-        """Explicit addresses."""
-        return self
-
-    mod_alloc = auto_alloc = alloc
+def not_here(*_: Any, **__: Any) -> None:
+    """``nki.simulate_kernel``: a kernel file may name it, not call it while it is loaded."""
+    raise NKIError(
+        "unsupported_api",
+        "a kernel is run while its module is loaded",
+        remedy='put what runs the kernel under `if __name__ == "__main__":`',
+    )
 
 
 def _passthrough(function: Any = None, **_: Any) -> Any:
@@ -107,13 +93,16 @@ class _Context:
 
 
 def compiler_contents() -> dict[str, Any]:
-    """The attributes of `neuronxcc.nki.compiler`: allocation and scheduling hints, accepted without effect on results."""
+    """The attributes of `neuronxcc.nki.compiler`: allocation, and scheduling hints, which have no effect on results."""
+    from .tracer import force_auto_alloc
+
     return {
-        "sbuf": _Allocation("sbuf"),
-        "psum": _Allocation("psum"),
+        "sbuf": Memory(Buffer.SBUF),
+        "psum": Memory(Buffer.PSUM),
         "enable_stack_allocator": _passthrough,
-        "force_auto_alloc": _passthrough,
+        "force_auto_alloc": force_auto_alloc,
         "skip_middle_end_transformations": _passthrough,
-        "multi_buffer": lambda *_, **__: None,
+        "multi_buffer": lambda factor=2: None,
         "no_reorder": _Context,
+        "allocation_scope": _Context,
     }

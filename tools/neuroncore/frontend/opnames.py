@@ -38,6 +38,9 @@ ARITHMETIC = (
     "fmod",
     "square",
 )
+BINARY_ARITHMETIC = tuple(
+    op for op in ARITHMETIC if op not in ("logical_not", "rsqrt", "reciprocal", "abs", "square")
+)
 BITVEC = ("invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 REDUCIBLE = (
     "add",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import re
 import types
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import UnknownApiError
 from .session import current
+from .source import KERNEL_FILE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +85,26 @@ def lookup(name: str, dialect: str = "neuronxcc.nki") -> ApiEntry:
         if (dialect, candidate) in CATALOGUE:
             return CATALOGUE[dialect, candidate]
     raise UnknownApiError("unknown_api", f"NKI has no `{name}`", remedy=nearest(name, dialect))
+
+
+def signature_of_call(error: TypeError, dialect: str) -> str | None:
+    """The signature of the API that a kernel called with wrong arguments, if that is what the error says.
+
+    Args:
+        error: as Python raised it: ``activation() got an unexpected keyword argument 'axis'``.
+        dialect: whose API it is.
+    """
+    found = re.match(r"(?:\w+\.)*(\w+)\(\) (?:got|missing|takes)", str(error))
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if found is None or traceback is None or traceback.tb_frame.f_code.co_filename != KERNEL_FILE:
+        return None
+    for candidate in (f"nisa.{found[1]}", f"nl.{found[1]}"):
+        entry = CATALOGUE.get((dialect, candidate))
+        if entry is not None:
+            return entry.signature
+    return None
 
 
 def nearest(name: str, dialect: str) -> str:

@@ -14,14 +14,14 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NKIError, TraceLimitError
-from ..ir import Access, Instr, Loop, LoopKind, LoopVar, Node, Tensor
+from ..ir import Access, Indirect, Instr, Loop, LoopKind, LoopVar, Node, Tensor
 from .source import KERNEL_FILE, SourceMap
 
 if TYPE_CHECKING:
     from .arch import Architecture
 
-Site = tuple[CodeType, int]
-"""A place in the kernel's code: code object and bytecode offset. The same in every attempt."""
+Site = tuple[int, int]
+"""A place in the kernel's code: identity of the code object (alive as long as the trace) and bytecode offset."""
 
 
 class NeedsInteger(Exception):
@@ -46,10 +46,12 @@ class Assumptions:
         unrolled: loop sites whose bodies need integers.
         kept: instruction sites whose result is used after it was assigned into another tensor, so that the result and
             the copy must both exist.
+        grid_unrolled: whether the kernel is run once for every instance of its launch grid, with integers as program ids.
     """
 
     unrolled: set[Site] = dataclasses.field(default_factory=set)
     kept: set[Site] = dataclasses.field(default_factory=set)
+    grid_unrolled: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,49 @@ def out_of_time(limits: Limits, line: int) -> TraceLimitError:
         line=line,
         remedy="use nl.affine_range instead of unrolled Python loops, and bound every loop",
     )
+
+
+class SharedTensors:
+    """Tensors in shared HBM, of which all instances of the launch grid see the same.
+
+    When the grid is unrolled, the first instance creates them and the others find them again, in order of creation.
+    """
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._tensors: list[Tensor] = []
+        self._next = 0
+
+    def next_instance(self) -> None:
+        """Another instance of the grid begins."""
+        self._next = 0
+
+    def take(self, shape: tuple[int, ...]) -> Tensor | None:
+        """The tensor that the first instance created at this point, if this is not the first."""
+        if self._next >= len(self._tensors) or self._tensors[self._next].shape != shape:
+            return None
+        self._next += 1
+        return self._tensors[self._next - 1]
+
+    def add(self, tensor: Tensor) -> None:
+        """Note a tensor just created."""
+        self._tensors.append(tensor)
+        self._next = len(self._tensors)
+
+
+@dataclasses.dataclass
+class Allocations:
+    """What a kernel places in memory by itself, and what it leaves to the compiler.
+
+    Attributes:
+        direct: tensors with an address of the kernel's choosing; from the first one on the kernel is an *allocated* one.
+        forced_auto: whether the kernel is decorated so that its addresses are ignored.
+        implicit: errors that hold if the kernel turns out to be an allocated one, in order of occurrence.
+    """
+
+    direct: set[Tensor] = dataclasses.field(default_factory=set)
+    forced_auto: bool = False
+    implicit: list[NKIError] = dataclasses.field(default_factory=list)
 
 
 class Session:
@@ -107,11 +152,29 @@ class Session:
         self.count = 0
         self.steps = 0
         self.grid: tuple[Any, ...] = ()
-        self.declared_outputs: list[Tensor] = []
         self.moved: dict[Tensor, Site] = {}
         self.written: set[Tensor] = set()
         self.left_early: set[Site] = set()
         self.groups: dict[Tensor, Instr] = {}
+        self.loading = False
+        """Whether the module around the kernel is being run, where no kernel is."""
+        self.entry: CodeType | None = None
+        """Code of the kernel itself, as opposed to functions that it calls."""
+        self.flags: frozenset[str] = frozenset()
+        """Experimental flags that the kernel is decorated with."""
+        self.shared = SharedTensors()
+        self.allocation = Allocations()
+        self.registers: dict[str, Access] = {}
+        """Where the reduction registers of each engine were last put."""
+        self._in_bounds: dict[int, tuple[Any, ...]] = {}
+
+    def trust(self, index: tuple[Any, ...]) -> None:
+        """Note that an index has been found to stay within its tensor."""
+        self._in_bounds[id(index)] = index
+
+    def trusts(self, index: tuple[Any, ...]) -> bool:
+        """Whether an index has been found to stay within its tensor."""
+        return id(index) in self._in_bounds
 
     # -- the kernel's frame -------------------------------------------------------------------------------------------
     def frame(self) -> FrameType | None:
@@ -134,7 +197,7 @@ class Session:
     def site(self) -> Site:
         """Identity of the call being run: code object and bytecode offset."""
         frame = self.frame()
-        return (SourceMap.no_code, 0) if frame is None else (frame.f_code, frame.f_lasti)
+        return (0, 0) if frame is None else (id(frame.f_code), frame.f_lasti)
 
     # -- building -----------------------------------------------------------------------------------------------------
     @property
@@ -217,9 +280,9 @@ class Session:
         """Whether every loop may be unrolled: the later dialect specializes kernels by running their Python."""
         return self.dialect == "nki"
 
-    def in_scope(self, tensor: Tensor) -> bool:
-        """Whether a tensor's creating loop is still open."""
-        return tensor.scope is None or tensor.scope in self.loops
+    def is_open(self, var: LoopVar) -> bool:
+        """Whether a loop variable's loop is open."""
+        return any(loop.var is var for loop in self.loops)
 
     def check_scope(self, access: Access) -> None:
         """Refuse a tensor that was created in a loop already left.
@@ -229,8 +292,7 @@ class Session:
             NKIError: otherwise.
         """
         tensor = access.tensor
-        if not self.in_scope(tensor):
-            assert tensor.scope is not None
+        if tensor.scope is not None and tensor.scope not in self.loops:
             if tensor.scope.kind is LoopKind.RANGE or self.unrolls_freely:
                 raise NeedsInteger(
                     [tensor.scope.var], f"`{tensor.name}` is used after the loop that creates it"
@@ -241,15 +303,24 @@ class Session:
                 "is referenced outside of its parent scope",
                 line=self.line(),
             )
-        for var in access.loops():
-            if all(loop.var is not var for loop in self.loops):
-                if self.kinds[var] is LoopKind.RANGE or self.unrolls_freely:
-                    raise NeedsInteger([var], "a loop index is used after its loop")
-                raise NKIError(
-                    "err_local_variable_used_out_of_scope",
-                    f"loop index `{var.name}` is used after its loop",
-                    line=self.line(),
-                )
+        for e in access.index:
+            if isinstance(e, Indirect):
+                self.check_scope(e.tile)
+                terms = e.offset.terms
+            else:
+                terms = e.terms
+            for symbol in terms:
+                if not isinstance(symbol, int) and not self.is_open(symbol):
+                    self._refuse_stale(symbol)
+
+    def _refuse_stale(self, var: LoopVar) -> None:
+        if self.kinds[var] is LoopKind.RANGE or self.unrolls_freely:
+            raise NeedsInteger([var], "a loop index is used after its loop")
+        raise NKIError(
+            "err_local_variable_used_out_of_scope",
+            f"loop index `{var.name}` is used after its loop",
+            line=self.line(),
+        )
 
 
 _current: Session | None = None
@@ -264,6 +335,22 @@ def current() -> Session:
     if _current is None:
         raise NKIError("err_nki_api_outside_of_nki_kernel", "an NKI API is called outside of an NKI kernel")
     return _current
+
+
+def in_kernel() -> Session:
+    """The trace in progress, where a kernel's body is being run.
+
+    Raises:
+        NKIError: while the module around it is being loaded, or outside of a kernel altogether.
+    """
+    session = current()
+    if session.loading:
+        raise NKIError(
+            "err_nki_api_outside_of_nki_kernel",
+            "an NKI API is called outside of an NKI kernel",
+            line=session.line(),
+        )
+    return session
 
 
 def activate(session: Session | None) -> Session | None:

@@ -12,12 +12,11 @@ KERNEL_FILE = "<kernel>"
 class SourceMap:
     """Facts about a kernel's syntax tree, looked up by frame."""
 
-    no_code: CodeType = compile("", "<none>", "exec")
-
     def __init__(self, tree: ast.Module) -> None:
         """Walk the tree once."""
-        self._assigned: dict[tuple[int, int, int, int], str] = {}
-        self._positions: dict[CodeType, list[tuple[int | None, int | None, int | None, int | None]]] = {}
+        self._assigned: dict[tuple[int | None, ...], str] = {}
+        self._names: dict[int, list[str | None]] = {}
+        self._codes: list[CodeType] = []
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 self._note(node.targets[0], node.value)
@@ -38,25 +37,33 @@ class SourceMap:
 
     def assigned_name(self, frame: FrameType) -> str | None:
         """The variable that the expression now being evaluated in `frame` is assigned to."""
-        positions = self._positions.get(frame.f_code)
-        if positions is None:
-            positions = self._positions[frame.f_code] = [
-                (line, end_line, column, end_column)
-                for line, end_line, column, end_column in frame.f_code.co_positions()
+        names = self._names.get(id(frame.f_code))
+        if names is None:
+            names = self._names[id(frame.f_code)] = [
+                self._assigned.get(where) for where in frame.f_code.co_positions()
             ]
-        where = positions[frame.f_lasti // 2]
-        return self._assigned.get(where)  # type: ignore[arg-type]
+            self._codes.append(frame.f_code)  # keeps its identity from being given to another
+        return names[frame.f_lasti // 2]
 
 
 LOOP_HOOK = "__nki_loop__"
 """Name under which a kernel's globals hold `loops.enter`."""
 
+WHILE_HOOK = "__nki_while__"
+"""Name under which a kernel's globals hold `loops.decided`."""
 
-class LoopHooks(ast.NodeTransformer):
-    """Hand every ``for`` statement's iterable to the tracer, with its variable's name and the names it carries.
+ANNOTATION_HOOK = "__nki_annotated__"
+"""Name under which a kernel's globals hold `markers.annotated`."""
 
-    ``for i in ITER`` becomes ``for i in __nki_loop__(ITER, "i", ("acc",))``. Only statements are changed: a range in a
-    comprehension or in ``list(...)`` yields plain integers.
+
+class Hooks(ast.NodeTransformer):
+    """Hand to the tracer what it cannot see by running the kernel.
+
+    * ``for i in ITER`` becomes ``for i in __nki_loop__(ITER, "i", ("acc",))``, with the names that the body carries. Only
+      statements are changed: a range in a comprehension or in ``list(...)`` yields plain integers.
+    * ``while TEST`` becomes ``while __nki_while__(TEST)``.
+    * ``t: tensor[128, 512] = VALUE`` becomes ``t: ... = __nki_annotated__(VALUE, lambda: tensor[128, 512])``, since Python
+      does not evaluate the annotations of a function's variables.
     """
 
     def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802 - the visitor's naming
@@ -64,21 +71,32 @@ class LoopHooks(ast.NodeTransformer):
         carried = carried_names(node)
         self.generic_visit(node)
         target = node.target.id if isinstance(node.target, ast.Name) else "i"
-        hook = ast.Call(
-            func=ast.Name(LOOP_HOOK, ast.Load()),
-            args=[
-                node.iter,
-                ast.Constant(target),
-                ast.Tuple([ast.Constant(name) for name in sorted(carried)], ast.Load()),
-                ast.Constant(collects(node)),
-            ],
-            keywords=[],
-        )
-        ast.copy_location(hook, node.iter)
-        for child in (hook.func, *hook.args[1:], *hook.args[2].elts):  # type: ignore[attr-defined]
+        names = ast.Tuple([ast.Constant(name) for name in sorted(carried)], ast.Load())
+        told: list[ast.expr] = [ast.Constant(target), names, ast.Constant(collects(node))]
+        for child in (*told, *names.elts):
             ast.copy_location(child, node.iter)
-        node.iter = hook
+        node.iter = _call(LOOP_HOOK, [node.iter, *told], node.iter)
         return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:  # noqa: N802 - the visitor's naming
+        """Wrap the condition."""
+        self.generic_visit(node)
+        node.test = _call(WHILE_HOOK, [node.test], node.test)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802 - the visitor's naming
+        """Wrap the value, if the annotation says a shape."""
+        self.generic_visit(node)
+        if node.value is not None and isinstance(node.annotation, ast.Subscript):
+            empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+            later = ast.copy_location(ast.Lambda(empty, node.annotation), node.value)
+            node.value = _call(ANNOTATION_HOOK, [node.value, later], node.value)
+        return node
+
+
+def _call(name: str, args: list[ast.expr], where: ast.expr) -> ast.Call:
+    function = ast.copy_location(ast.Name(name, ast.Load()), where)
+    return ast.copy_location(ast.Call(func=function, args=args, keywords=[]), where)
 
 
 def collects(loop: ast.For) -> bool:

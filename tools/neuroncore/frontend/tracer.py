@@ -7,6 +7,7 @@ import builtins
 import dataclasses
 import gc
 import inspect
+import itertools
 import sys
 import threading
 import time
@@ -22,12 +23,24 @@ from ..dtypes import as_dtype
 from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitError
 from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
 from . import emit, loops
+from .allocation import check_allocation
 from .arch import Architecture, architecture
 from .dialect_nki.accumulation import settle
 from .index import IndexExpr
+from .markers import annotated
 from .modules import neuron_modules
-from .session import Assumptions, Limits, NeedsInteger, Retrace, Session, activate, out_of_time
-from .source import KERNEL_FILE, LOOP_HOOK, LoopHooks, SourceMap
+from .registry import signature_of_call
+from .session import (
+    Assumptions,
+    Limits,
+    NeedsInteger,
+    Retrace,
+    Session,
+    activate,
+    in_kernel,
+    out_of_time,
+)
+from .source import ANNOTATION_HOOK, KERNEL_FILE, LOOP_HOOK, WHILE_HOOK, Hooks, SourceMap
 from .tile import Tile
 from .watchdog import DeadlinePassed, deadline
 
@@ -42,21 +55,35 @@ class ArraySpec:
 
 @dataclasses.dataclass
 class JitFunction:
-    """What ``@nki.jit`` makes of a function: a kernel that can be launched with a grid."""
+    """What ``@nki.jit`` makes of a function: a kernel that can be launched with a grid.
+
+    Attributes:
+        function: the kernel.
+        grid: launch grid.
+        by_reference: whether results go into parameters instead of being returned (kernels of before SDK 2.21).
+        flags: experimental flags of the decorator.
+        forced_auto: whether addresses that the kernel chooses are ignored.
+    """
 
     function: Callable[..., Any]
     grid: tuple[int, ...] = ()
+    by_reference: bool = False
+    flags: frozenset[str] = frozenset()
+    forced_auto: bool = False
 
     def __getitem__(self, grid: Any) -> JitFunction:
         """``kernel[n, m]``."""
         sizes = grid if isinstance(grid, tuple) else (grid,)
-        return JitFunction(self.function, tuple(int(n) for n in sizes))
+        return dataclasses.replace(self, grid=tuple(int(n) for n in sizes))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A kernel called from a kernel runs inline."""
+        session = in_kernel()
         if self.grid:
             raise NKIError(
-                "err_nested_kernel_with_spmd_grid", "a kernel is launched with a grid inside a kernel"
+                "err_nested_kernel_with_spmd_grid",
+                f"kernel `{self.__name__}` is launched with the grid {list(self.grid)} inside a kernel",
+                line=session.line(),
             )
         return self.function(*args, **kwargs)
 
@@ -66,11 +93,31 @@ class JitFunction:
         return self.function.__name__
 
 
-def jit(function: Any = None, **_: Any) -> Any:
+def jit(function: Any = None, mode: str = "auto", **options: Any) -> Any:
     """``@nki.jit``, with or without arguments."""
     if function is None:
-        return jit
-    return JitFunction(function)
+        return lambda f: jit(f, mode, **options)
+    if isinstance(function, JitFunction):
+        return function
+    if not callable(function):
+        raise KernelSyntaxError(
+            "no_kernel", f"nki.jit is applied to {type(function).__name__}, not to a function"
+        )
+    flags = frozenset(f.strip() for f in str(options.get("experimental_flags", "")).split(",") if f.strip())
+    by_reference = mode == "trace" or options.get("kernel_return") is False
+    return JitFunction(function, by_reference=by_reference, flags=flags)
+
+
+def old_trace(function: Any = None, **options: Any) -> Any:
+    """``@nki.trace``: a kernel that stores its results into parameters, or a function for other kernels to call."""
+    return jit(function, "trace", **options)
+
+
+def force_auto_alloc(function: Any = None) -> Any:
+    """``@nki.compiler.force_auto_alloc``: the addresses that the kernel chooses are ignored."""
+    if function is None:
+        return force_auto_alloc
+    return dataclasses.replace(jit(function), forced_auto=True)
 
 
 _SAFE_BUILTINS = (
@@ -271,7 +318,7 @@ class _Tracing:
         self.dialect = detect_dialect(tree)
         self.source_map = SourceMap(tree)
         try:
-            hooked = ast.fix_missing_locations(LoopHooks().visit(tree))
+            hooked = ast.fix_missing_locations(Hooks().visit(tree))
             self.code = compile(hooked, KERNEL_FILE, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise KernelSyntaxError(
@@ -324,9 +371,13 @@ class _Tracing:
             "__builtins__": kernel_builtins(self.modules),
             "__name__": "kernel",
             LOOP_HOOK: loops.enter,
+            WHILE_HOOK: loops.decided,
+            ANNOTATION_HOOK: annotated,
         }
+        session.loading = True
         try:
             exec(self.code, namespace)  # noqa: S102 - the caller gates and confines
+            session.loading = False
         except NKIError as error:
             if not error.line:
                 error.line = _line_of(error)
@@ -351,22 +402,19 @@ class _Tracing:
 
     def _attempt(self, session: Session, kernel: JitFunction) -> Kernel:
         function = kernel.function
-        params, values, scalars, names = self._bind(session, function)
+        session.entry = function.__code__
+        session.flags = kernel.flags
+        session.allocation.forced_auto = kernel.forced_auto
+        params, values, scalars, names = self._bind(session, kernel)
         grid = self.grid if self.grid is not None else kernel.grid
-        opened = []
-        for k, n in enumerate(grid):
-            var = LoopVar(session.unique(f"program_{k}"), int(n))
-            loop = Loop(var, LoopKind.SPMD)
-            session.open_loop(loop, None)
-            opened.append(loop)
-            session.grid = (*session.grid, (IndexExpr(Affine.of(var)) if n > 1 else 0, int(n)))
-        returned = function(*values)
-        for loop in reversed(opened):
-            session.close_loop(loop)
-        outputs = self._outputs(session, returned, params)
+        if session.assumptions.grid_unrolled:
+            returned = self._every_instance(session, function, values, grid)
+        else:
+            returned = self._any_instance(session, function, values, grid)
+        outputs = self._outputs(session, returned, params, kernel)
         settle(session)
         emit.check_output_dependencies(session.top)
-        return Kernel(
+        traced = Kernel(
             name=function.__name__,
             dialect=self.dialect,
             params=params,
@@ -377,10 +425,39 @@ class _Tracing:
             scalars=scalars,
             signature=names,
         )
+        check_allocation(session, traced)
+        return traced
+
+    def _any_instance(self, session: Session, function: Any, values: list[Any], grid: tuple[int, ...]) -> Any:
+        """Run the kernel once, its program ids symbolic: loops around the whole body."""
+        opened = []
+        for k, n in enumerate(grid):
+            var = LoopVar(session.unique(f"program_{k}"), int(n))
+            loop = Loop(var, LoopKind.SPMD)
+            session.open_loop(loop, None)
+            opened.append(loop)
+            session.grid = (*session.grid, (IndexExpr(Affine.of(var)) if n > 1 else 0, int(n)))
+        returned = function(*values)
+        for loop in reversed(opened):
+            session.close_loop(loop)
+        return returned
+
+    def _every_instance(
+        self, session: Session, function: Any, values: list[Any], grid: tuple[int, ...]
+    ) -> Any:
+        """Run the kernel once for every instance of the grid, one after the other."""
+        returned = None
+        for k, ids in enumerate(itertools.product(*(range(n) for n in grid))):
+            session.grid = tuple(zip(ids, grid, strict=True))
+            session.shared.next_instance()
+            result = function(*values)
+            returned = result if k == 0 else returned
+        return returned
 
     def _bind(
-        self, session: Session, function: Any
+        self, session: Session, kernel: JitFunction
     ) -> tuple[list[Tensor], list[Any], dict[str, Any], list[str]]:
+        function = kernel.function
         try:
             signature = inspect.signature(function)
             bound = signature.bind(*self.args)
@@ -408,7 +485,7 @@ class _Tracing:
                         as_dtype(item.dtype),
                         Buffer.HBM,
                         kind=TensorKind.INPUT,
-                        mutable="mutable_tensor" in annotation,
+                        mutable="mutable_tensor" in annotation or kernel.by_reference,
                     )
                     params.append(tensor)
                     values.append(Tile(tensor.whole()))
@@ -417,10 +494,16 @@ class _Tracing:
                     values.append(item)
         return params, values, scalars, list(bound.arguments)
 
-    def _outputs(self, session: Session, returned: Any, params: list[Tensor]) -> list[Tensor]:
+    def _outputs(
+        self, session: Session, returned: Any, params: list[Tensor], kernel: JitFunction
+    ) -> list[Tensor]:
         values = (
             list(returned) if isinstance(returned, tuple | list) else [] if returned is None else [returned]
         )
+        if kernel.by_reference and not values:
+            values = [Tile(t.whole()) for t in params if t in session.written]
+            if not values:
+                raise NKIError("err_tensor_output_not_written_to", "no parameter is written")
         outputs = []
         for value in values:
             if not isinstance(value, Tile):
@@ -444,9 +527,11 @@ class _Tracing:
                     f"output `{tensor.name}` is never written",
                     line=tensor.line,
                 )
+            if tensor.scope is not None and tensor.scope.kind is LoopKind.SPMD:
+                tensor.scope = None  # what is returned outlives the instance that created it
             outputs.append(tensor)
-        mutable = [t for t in params if t.mutable and t in session.written]
-        for tensor in mutable:
+        may_keep = kernel.by_reference or "skip-mutable-return-check" in kernel.flags
+        for tensor in [t for t in params if t.mutable and t in session.written and not may_keep]:
             if tensor not in [t.storage for t in outputs]:
                 raise NKIError(
                     "err_mutable_parameter_not_returned",
@@ -461,6 +546,9 @@ class _Tracing:
         return outputs
 
     def _unroll(self, session: Session, need: NeedsInteger) -> None:
+        if any(session.kinds[v] is LoopKind.SPMD for v in need.loops):
+            session.assumptions.grid_unrolled = True
+            return
         sites = [session.sites.get(v) for v in need.loops]
         known = {s for s in sites if s is not None} - session.assumptions.unrolled
         if not known:
@@ -482,17 +570,20 @@ class _Tracing:
         session.assumptions.unrolled |= fresh
         return bool(fresh)
 
-    def _host_error(self, error: BaseException) -> KernelHostError:
+    def _host_error(self, error: BaseException) -> NKIError:
         text = str(error) or type(error).__name__
+        line = _line_of(error)
+        if isinstance(error, TypeError):
+            card = signature_of_call(error, self.dialect)
+            if card is not None:
+                return NKIError("unexpected_argument", text, line=line, remedy=f"the signature is {card}")
         kind = type(error).__name__
         message = (
             f"assertion failed: {text}"
             if isinstance(error, AssertionError) and str(error)
             else f"{kind}: {text}"
         )
-        return KernelHostError(
-            "python_error", message, line=_line_of(error), remedy="fix the Python of the kernel"
-        )
+        return KernelHostError("python_error", message, line=line, remedy="fix the Python of the kernel")
 
 
 def _is_tensor(value: Any) -> bool:

@@ -16,6 +16,7 @@ from . import isa, language
 
 def modules() -> dict[str, types.ModuleType]:
     """Stand-ins for the importable modules of the package, by full name."""
+    from ..modules import typing_contents
     from ..tracer import jit
 
     def module(name: str, contents: dict[str, Any]) -> ApiModule:
@@ -23,11 +24,7 @@ def modules() -> dict[str, types.ModuleType]:
 
     nl = module("nki.language", language.contents())
     nisa = module("nki.isa", isa.contents())
-    markers = {
-        "tensor": language.MutableMarker("tensor"),
-        "mutable_tensor": language.MutableMarker("mutable_tensor"),
-    }
-    typing = module("nki.typing", markers)
+    typing = module("nki.typing", typing_contents())
     collectives = module("nki.collectives", {})
     nki = module(
         "nki",

@@ -8,12 +8,17 @@ from typing import Any
 from ...errors import NKIError
 from ...ir import Access, Affine, Buffer
 from .. import emit
-from .. import isa as beta1
 from ..emit import HBM_BUFFERS, ON_CHIP, destination, emit_into
-from ..isa import dge_mode, engine, nc_version, oob_mode, reduce_cmd
-from ..registry import api
+from ..isa import dma, enumerations, gpsimd, scalar, statistics, tensor, vector
+from ..isa.checks import engine_name, number, tile_operand
+from ..isa.enums import engine, nc_version, oob_mode, reduce_cmd
+from ..language.gather import gather_flattened
+from ..operand import operand
+from ..opnames import op_name
+from ..registry import CATALOGUE, api
 from ..session import current
-from ..tile import Tile, operand
+from ..tile import Tile
+from ..views import reshape_access
 from .accumulation import accumulates
 
 
@@ -24,6 +29,9 @@ class matmul_perf_mode(enum.Enum):  # noqa: N801 - NKI's name
     double_row = 1
     double_column = 2
     double_pixel = 3
+
+
+VECTOR = engine.vector
 
 
 class dma_engine(enum.Enum):  # noqa: N801 - NKI's name
@@ -58,8 +66,6 @@ def into(dst: Any, value: Tile, op: str, *, buffers: tuple[Buffer, ...] = ON_CHI
 
 
 def _regrouped(target: Access, shape: tuple[int, ...]) -> Access | None:
-    from ..tile import reshape_access
-
     try:
         return reshape_access(target, shape)
     except NKIError:
@@ -82,13 +88,12 @@ def _no_beta1(op: str, extra: dict[str, Any]) -> None:
     )
 
 
-def _register(name: str, engine_name: str, cost: str = "") -> Any:
-    return api(f"nisa.{name}", engine=engine_name, cost=cost, dialect="nki")
+def _register(name: str, where: str, cost: str = "") -> Any:
+    return api(f"nisa.{name}", engine=where, cost=cost, dialect="nki")
 
 
-def _passing(name: str, engine_name: str, doc: str, *, buffers: tuple[Buffer, ...] = ON_CHIP) -> Any:
+def _passing(original: Any, where: str, doc: str, *, buffers: tuple[Buffer, ...] = ON_CHIP) -> Any:
     """An instruction whose arguments after ``dst`` are exactly Beta 1's, without ``dtype`` and ``mask``."""
-    original = getattr(beta1, name)
 
     def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         op = function.__name__
@@ -97,31 +102,37 @@ def _passing(name: str, engine_name: str, doc: str, *, buffers: tuple[Buffer, ..
         kwargs.pop("dtype", None)
         into(dst, original(*args, **kwargs), op, buffers=buffers)
 
-    function.__name__ = function.__qualname__ = name
+    function.__name__ = function.__qualname__ = original.__name__
     function.__doc__ = doc
-    return _register(name, engine_name)(function)
+    return _register(original.__name__, where)(function)
 
 
 activation_reduce = _passing(
-    "activation_reduce", "scalar", "dst = op(data*scale+bias); its free-axis sum into reduce_res."
+    scalar.activation_reduce, "scalar", "dst = op(data*scale+bias); its free-axis sum into reduce_res."
 )
 bn_stats = _passing(
-    "bn_stats", "vector", "Per partition (count, mean, variance*count) of even and odd elements: 6 values."
+    statistics.bn_stats,
+    "vector",
+    "Per partition (count, mean, variance*count) of even and odd elements: 6 values.",
 )
-bn_aggr = _passing("bn_aggr", "vector", "Combine bn_stats triples into (mean, variance).")
-dropout = _passing("dropout", "vector", "Each element becomes zero with probability prob.")
-reciprocal = _passing("reciprocal", "vector", "dst = 1 / data.")
+bn_aggr = _passing(statistics.bn_aggr, "vector", "Combine bn_stats triples into (mean, variance).")
+dropout = _passing(vector.dropout, "vector", "Each element becomes zero with probability prob.")
+reciprocal = _passing(vector.reciprocal, "vector", "dst = 1 / data.")
 scan_doc = "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial."
-tensor_tensor_scan = _passing("tensor_tensor_scan", "vector", scan_doc)
-tensor_partition_reduce = _passing("tensor_partition_reduce", "gpsimd", "Reduce over the partition axis.")
+tensor_tensor_scan = _passing(vector.tensor_tensor_scan, "vector", scan_doc)
+tensor_partition_reduce = _passing(
+    gpsimd.tensor_partition_reduce, "gpsimd", "Reduce over the partition axis."
+)
 local_gather = _passing(
-    "local_gather", "gpsimd", "Per 16-partition core, gather by the core's indices.", buffers=(Buffer.SBUF,)
+    gpsimd.local_gather,
+    "gpsimd",
+    "Per 16-partition core, gather by the core's indices.",
+    buffers=(Buffer.SBUF,),
 )
 
 
-def _positional(name: str, engine_name: str, order: tuple[str, ...], doc: str) -> Any:
+def _positional(original: Any, where: str, order: tuple[str, ...], doc: str) -> Any:
     """An instruction that Beta 1 has with keyword-only arguments."""
-    original = getattr(beta1, name)
 
     def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         op = function.__name__
@@ -134,27 +145,29 @@ def _positional(name: str, engine_name: str, order: tuple[str, ...], doc: str) -
             )
         into(dst, original(**dict(zip(order, args, strict=False)), **kwargs), op)
 
-    function.__name__ = function.__qualname__ = name
+    function.__name__ = function.__qualname__ = original.__name__
     function.__doc__ = doc
-    return _register(name, engine_name)(function)
+    return _register(original.__name__, where)(function)
 
 
-max8 = _positional("max8", "vector", ("src",), "The eight largest values of each partition, descending.")
+max8 = _positional(
+    statistics.max8, "vector", ("src",), "The eight largest values of each partition, descending."
+)
 sequence_bounds = _positional(
-    "sequence_bounds", "gpsimd", ("segment_ids",), "[start, end) of each element's segment."
+    gpsimd.sequence_bounds, "gpsimd", ("segment_ids",), "[start, end) of each element's segment."
 )
 nc_find_index8 = _positional(
-    "nc_find_index8", "vector", ("data", "vals"), "Index of the first occurrence of eight values."
+    statistics.nc_find_index8, "vector", ("data", "vals"), "Index of the first occurrence of eight values."
 )
 nc_match_replace8 = _positional(
-    "nc_match_replace8",
+    statistics.nc_match_replace8,
     "vector",
     ("data", "vals", "imm", "dst_idx"),
     "Replace first occurrences of eight values by imm.",
 )
 stt_doc = "(data op0 operand0) op1 operand1, operand0 a number or [P, 1] tile, operand1 a full tile."
 scalar_tensor_tensor = _positional(
-    "scalar_tensor_tensor",
+    vector.scalar_tensor_tensor,
     "vector",
     ("data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"),
     stt_doc,
@@ -176,7 +189,7 @@ def tensor_scalar_reduce(
     name: str | None = None,
 ) -> None:
     """Dst = data op0 operand0, and its reduction over the free axes into reduce_res."""
-    value = beta1.tensor_scalar_reduce(
+    value = vector.tensor_scalar_reduce(
         data=data, op0=op0, operand0=operand0, reduce_op=reduce_op, reduce_res=reduce_res, reverse0=reverse0
     )
     into(dst, value, "tensor_scalar_reduce")
@@ -199,8 +212,8 @@ def activation(
     _no_beta1("activation", beta1_only)
     if isinstance(bias, int | float):
         partitions = data.shape[0] if isinstance(data, Tile) else 128
-        bias = None if bias == 0 else beta1.memset((partitions, 1), float(bias), "float32")
-    value = beta1.activation(
+        bias = None if bias == 0 else vector.memset((partitions, 1), float(bias), "float32")
+    value = scalar.activation(
         op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res, reduce_cmd=reduce_cmd
     )
     into(dst, value, "activation")
@@ -218,7 +231,7 @@ def tensor_tensor(
 ) -> None:
     """Dst = data1 op data2, element by element; not both in PSUM."""
     _no_beta1("tensor_tensor", beta1_only)
-    into(dst, beta1.tensor_tensor(data1, data2, op, engine=engine), "tensor_tensor")
+    into(dst, vector.tensor_tensor(data1, data2, op, engine=engine), "tensor_tensor")
 
 
 @_register("tensor_scalar", "vector, scalar or gpsimd", "max(MIN_II, N)")
@@ -239,7 +252,7 @@ def tensor_scalar(
     _no_beta1("tensor_scalar", beta1_only)
     into(
         dst,
-        beta1.tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, engine=engine),
+        vector.tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, engine=engine),
         "tensor_scalar",
     )
 
@@ -257,7 +270,7 @@ def tensor_reduce(
 ) -> None:
     """Dst = data reduced over trailing free axes."""
     _no_beta1("tensor_reduce", beta1_only)
-    into(dst, beta1.tensor_reduce(op, data, axis, negate=negate, keepdims=keepdims), "tensor_reduce")
+    into(dst, vector.tensor_reduce(op, data, axis, negate=negate, keepdims=keepdims), "tensor_reduce")
 
 
 @_register("tensor_copy", "vector, scalar or gpsimd", "max(MIN_II, N)")
@@ -265,7 +278,7 @@ def tensor_copy(
     dst: Any, src: Any, engine: Any = engine.unknown, name: str | None = None, dtype: Any = None
 ) -> None:
     """Dst = src, cast to dst's element type; the way out of PSUM."""
-    into(dst, beta1.tensor_copy(src, engine=engine), "tensor_copy")
+    into(dst, vector.tensor_copy(src, engine=engine), "tensor_copy")
 
 
 @_register("tensor_copy_predicated", "vector", "max(MIN_II, 2N)")
@@ -273,7 +286,7 @@ def tensor_copy_predicated(
     dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: str | None = None
 ) -> None:
     """dst[...] = src where predicate is non-zero."""
-    beta1.tensor_copy_predicated(src=src, dst=dst, predicate=predicate, reverse_pred=reverse_pred)
+    vector.tensor_copy_predicated(src=src, dst=dst, predicate=predicate, reverse_pred=reverse_pred)
 
 
 @_register("memset", "vector or gpsimd", "max(MIN_II, N)")
@@ -283,7 +296,7 @@ def memset(dst: Any, value: Any, engine: Any = engine.unknown, name: str | None 
         raise NKIError("invalid_operand", "dst of 'memset' must be a tensor", line=current().line())
     target = destination(dst, name="dst", op="memset", buffers=ON_CHIP)
     number = emit.scalar_operand(value, "value", "memset")
-    where = beta1._engine(engine, "memset", ("vector", "gpsimd"))
+    where = engine_name(engine, "memset", ("vector", "gpsimd"))
     emit_into("nisa.memset", (target,), {}, {"value": number, "engine": where})
 
 
@@ -313,7 +326,7 @@ def nc_matmul(
             f"perf_mode {getattr(perf_mode, 'name', perf_mode)} is not simulated",
             line=current().line(),
         )
-    value = beta1.nc_matmul(
+    value = tensor.nc_matmul(
         stationary,
         moving,
         is_stationary_onezero=is_stationary_onezero,
@@ -342,8 +355,8 @@ def nc_transpose(dst: Any, data: Any, engine: Any = engine.unknown, name: str | 
         and isinstance(dst, Tile)
         and dst.buffer is Buffer.SBUF
     ):
-        chosen = beta1.engine.vector
-    into(dst, beta1.nc_transpose(data, engine=chosen), "nc_transpose")
+        chosen = VECTOR
+    into(dst, tensor.nc_transpose(data, engine=chosen), "nc_transpose")
 
 
 def _affine_of(pattern: Any, offset: Any, channel_multiplier: Any, shape: tuple[int, ...], op: str) -> Affine:
@@ -394,10 +407,8 @@ def affine_select(
     name: str | None = None,
 ) -> None:
     """Dst = on_true_tile where cmp_op(offset + p*channel_multiplier + pattern, 0) holds, else on_false_value."""
-    from ..opnames import op_name
-
     target = destination(dst, name="dst", op="affine_select", buffers=(Buffer.SBUF,))
-    source = beta1._tile(on_true_tile, "on_true_tile", "affine_select")
+    source = tile_operand(on_true_tile, "on_true_tile", "affine_select")
     if source.shape != target.shape:
         source = _regrouped(source, target.shape) or source
     value = _affine_of(pattern, offset, channel_multiplier, target.shape, "affine_select")
@@ -414,21 +425,19 @@ def affine_select(
         "nisa.affine_select",
         (target,),
         {"on_true_tile": source},
-        {"pred": parts, "on_false_value": beta1._number(on_false_value, "on_false_value", "affine_select")},
+        {"pred": parts, "on_false_value": number(on_false_value, "on_false_value", "affine_select")},
     )
 
 
 @_register("nc_stream_shuffle", "vector", "max(MIN_II, N)")
 def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = None) -> None:
     """Within each quadrant of 32 partitions, output i takes input shuffle_mask[i] (255 keeps)."""
-    beta1.nc_stream_shuffle(src, dst, shuffle_mask)
+    vector.nc_stream_shuffle(src, dst, shuffle_mask)
 
 
 @_register("nc_n_gather", "gpsimd")
 def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> None:
     """Per partition, elements of data's flattened free axes at the given indices."""
-    from ..language import gather_flattened
-
     into(dst, gather_flattened(data, indices), "nc_n_gather", buffers=(Buffer.SBUF,))
 
 
@@ -445,7 +454,7 @@ def select_reduce(
     name: str | None = None,
 ) -> None:
     """Dst = on_true where predicate, else on_false; optional max-reduction."""
-    beta1.select_reduce(
+    vector.select_reduce(
         dst=dst,
         predicate=predicate,
         on_true=on_true,
@@ -473,7 +482,7 @@ def range_select(
     name: str | None = None,
 ) -> None:
     """Keep element i where both comparisons of range_start+i with the bounds hold."""
-    value = beta1.range_select(
+    value = vector.range_select(
         on_true_tile=on_true_tile,
         comp_op0=comp_op0,
         comp_op1=comp_op1,
@@ -509,14 +518,14 @@ def dma_copy(
         if plain and src.buffer is Buffer.SBUF and dst.buffer in HBM_BUFFERS:
             emit.store(dst, src)
             return
-    beta1.copy_over_dma(dst, src, None, dst_rmw_op, oob_mode)
+    dma.copy_over_dma(dst, src, None, dst_rmw_op, oob_mode)
 
 
 def _load(dst: Tile, src: Tile) -> None:
     target = destination(dst, name="dst", op="dma_copy", buffers=(Buffer.SBUF,))
     source = operand(src, name="src", op="dma_copy", buffers=HBM_BUFFERS)
     if source.shape != target.shape:
-        source = emit._fit(source, target.shape, target.tensor.name)
+        source = emit.fit(source, target.shape, target.tensor.name)
     emit_into("nl.load", (target,), {"src": source})
 
 
@@ -531,7 +540,7 @@ def dma_transpose(
     name: str | None = None,
 ) -> None:
     """Dst = src with its axes permuted, while moving."""
-    into(dst, beta1.dma_transpose(src, axes=axes), "dma_transpose", buffers=(Buffer.SBUF,))
+    into(dst, dma.dma_transpose(src, axes=axes), "dma_transpose", buffers=(Buffer.SBUF,))
 
 
 @_register("dma_compute", "dma")
@@ -555,7 +564,7 @@ def dma_compute(
             line=current().line(),
             remedy="use nisa.tensor_tensor on tiles in SBUF",
         )
-    beta1.copy_over_dma(dst, others[0], None, reduce_op, oob_mode)
+    dma.copy_over_dma(dst, others[0], None, reduce_op, oob_mode)
 
 
 @_register("get_nc_version", "host")
@@ -585,21 +594,10 @@ def _refusing(name: str) -> Any:
 
 def contents() -> dict[str, Any]:
     """The attributes of the module `nki.isa`."""
-    public = {
-        n: v
-        for n, v in globals().items()
-        if not n.startswith("_") and callable(v) and getattr(v, "__module__", "") == __name__
+    instructions = {
+        name.removeprefix("nisa."): entry.function
+        for (dialect, name), entry in CATALOGUE.items()
+        if dialect == "nki" and name.startswith("nisa.")
     }
-    for hidden in ("into", "contents"):
-        public.pop(hidden, None)
-    enums = {
-        "engine": engine,
-        "nc_version": nc_version,
-        "reduce_cmd": reduce_cmd,
-        "dge_mode": dge_mode,
-        "oob_mode": oob_mode,
-        "matmul_perf_mode": matmul_perf_mode,
-        "dma_engine": dma_engine,
-    }
-    engines = {f"{e.name}_engine": e for e in engine}
-    return {**{n: _refusing(n) for n in _NOT_SIMULATED}, **public, **enums, **engines}
+    kinds = {"matmul_perf_mode": matmul_perf_mode, "dma_engine": dma_engine}
+    return {**{n: _refusing(n) for n in _NOT_SIMULATED}, **enumerations(), **kinds, **instructions}

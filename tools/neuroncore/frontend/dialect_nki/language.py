@@ -13,14 +13,13 @@ from ...ir import Buffer
 from .. import language as beta1
 from .. import loops
 from ..index import DynamicSlice, arange
-from ..modules import MutableMarker
+from ..language import creation, elementwise, memory, reductions
+from ..language.limits import TileSize
 from ..registry import CATALOGUE, api
 from ..session import current
 from ..tile import Tile
 from . import isa
 from .accumulation import start_group
-
-__all__ = ["MutableMarker", "contents"]
 
 
 def _register(name: str, engine: str) -> Any:
@@ -30,14 +29,14 @@ def _register(name: str, engine: str) -> Any:
 @_register("ndarray", "none")
 def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address: Any = None) -> Tile:
     """A new tensor with undefined contents; the first dimension is the partition dimension on chip."""
-    if any(isinstance(d, beta1.ParDim) for d in shape if not isinstance(shape, int)):
+    if any(isinstance(d, creation.ParDim) for d in shape if not isinstance(shape, int)):
         raise NKIError(
             "unexpected_argument",
             "nl.par_dim and block dimensions are Beta 1's",
             line=current().line(),
             remedy="put the partition dimension first and keep tiles in a Python list",
         )
-    tensor = beta1.declare(shape, dtype, buffer, declared=True, hint=beta1.hint_or(name, "tensor"))
+    tensor = creation.declare(shape, dtype, buffer, declared=True, hint=creation.hint_or(name, "tensor"))
     start_group(current(), tensor)
     return Tile(tensor.whole())
 
@@ -49,7 +48,7 @@ def _filled(op: str, value: float | None) -> Any:
             fill, rest = rest[0], rest[1:]
         dtype = rest[0] if rest else kwargs.pop("dtype")
         where = buffer if buffer is not None else rest[1] if len(rest) > 1 else None
-        return beta1._filled(f"nl.{op}", shape, fill, dtype, where, name)
+        return creation.filled(f"nl.{op}", shape, fill, dtype, where, name)
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = f"A new on-chip tensor filled with {'a constant' if value is None else f'{value:g}'}."
@@ -62,19 +61,19 @@ zeros, ones, full = _filled("zeros", 0.0), _filled("ones", 1.0), _filled("full",
 @_register("load", "dma")
 def load(src: Any, dtype: Any = None) -> Tile:
     """HBM to a new SBUF tile."""
-    return beta1.load(src, dtype=dtype)
+    return memory.load(src, dtype=dtype)
 
 
 @_register("store", "dma")
 def store(dst: Any, value: Any) -> None:
     """A tile to HBM."""
-    beta1.store(dst, value)
+    memory.store(dst, value)
 
 
 @_register("shared_identity_matrix", "dma")
 def shared_identity_matrix(n: Any, dtype: Any = np.uint8, dst: Any = None) -> Tile | None:
     """The n x n identity: in HBM, or loaded into dst."""
-    constant = beta1.shared_identity_matrix(int(n), dtype)
+    constant = creation.shared_identity_matrix(int(n), dtype)
     if dst is None:
         return constant
     isa.dma_copy(dst=dst, src=constant)
@@ -96,7 +95,7 @@ def _not_here(name: str, advice: str) -> Any:
     return function
 
 
-class NkiTileSize(beta1.TileSize):
+class NkiTileSize(TileSize):
     """``nl.tile_size`` with this dialect's additions."""
 
     @property
@@ -145,10 +144,9 @@ def contents() -> dict[str, Any]:
     table = dict(beta1.contents())
     for gone in ("par_dim", "mgrid", "loop_reduce", "all_reduce", "static_cast", "nc", "spmd_dim", "invert"):
         table.pop(gone, None)
-    for name in (*_SHARED, *beta1.BINARY, *beta1.UNARY, *beta1.REDUCTIONS):
-        entry = CATALOGUE.get(("neuronxcc.nki", f"nl.{name}"))
-        original = getattr(beta1, name, None) or beta1.contents().get(name)
-        table[name] = _without_mask(name, original, entry.engine if entry else "none")
+    for name in (*_SHARED, *elementwise.BINARY, *elementwise.UNARY, *reductions.REDUCTIONS):
+        entry = CATALOGUE["neuronxcc.nki", f"nl.{name}"]
+        table[name] = _without_mask(name, entry.function, entry.engine)
     table |= {
         "ndarray": ndarray,
         "zeros": zeros,

@@ -15,7 +15,8 @@ from ...errors import NKIError
 from ...ir import Access, Affine, Indirect, LoopVar, Tensor
 from ..index import IndexExpr
 from ..session import current
-from ..tile import Tile, as_extent, reshape_access
+from ..tile import Tile, as_extent
+from ..views import reshape_access
 
 
 def _affine(value: Any, what: str) -> Affine:

@@ -1,0 +1,175 @@
+"""Views: the same elements under other axes."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import NKIError
+from ..ir import Access, Affine, Indirect, LoopVar, Tensor, identity_index
+from .session import current
+
+
+def substitute_index(
+    access: Access, replacement: dict[LoopVar | int, Affine | int], shape: tuple[int, ...]
+) -> tuple[Affine | Indirect, ...]:
+    """The index of `access` with its axes replaced by expressions of the axes of a tile of shape `shape`."""
+    out: list[Affine | Indirect] = []
+    for e in access.index:
+        if isinstance(e, Affine):
+            out.append(e.substitute(replacement))
+            continue
+        tile = e.tile.substitute(replacement)
+        out.append(
+            Indirect(Access(tile.tensor, tile.index, shape), e.offset.substitute(replacement), e.scale)
+        )
+    return tuple(out)
+
+
+def broadcast_access(access: Access, shape: tuple[int, ...]) -> Access:
+    """`access` seen with a larger shape: axes of extent 1 (or missing leading axes) repeat."""
+    old = access.shape
+    shift = len(shape) - len(old)
+    if shift < 0 or any(o not in (1, n) for o, n in zip(old, shape[shift:], strict=True)):
+        raise NKIError(
+            "shape_mismatch",
+            f"{access.tensor.name} of shape {list(old)} does not broadcast to {list(shape)}",
+            line=current().line(),
+        )
+    index = substitute_index(
+        access, {k: Affine.of(k + shift) if n > 1 else 0 for k, n in enumerate(old)}, shape
+    )
+    return Access(access.tensor, index, shape)
+
+
+def reshape_access(access: Access, shape: tuple[int, ...]) -> Access:
+    """`access` with its axes split or merged.
+
+    Raises:
+        NKIError: where the new axes are not affine in the old ones (that would be a copy).
+    """
+    session = current()
+    size = math.prod(access.shape)
+    if -1 in shape:
+        known = math.prod(d for d in shape if d != -1)
+        shape = tuple(size // known if d == -1 else d for d in shape)
+    if math.prod(shape) != size:
+        raise NKIError(
+            "shape_mismatch",
+            f"cannot reshape {access.tensor.name}{list(access.shape)} to {list(shape)}",
+            line=session.line(),
+        )
+    if shape == access.shape:
+        return access
+    if not access.tensor.buffer.on_chip:
+        view = _contiguous(access, shape)
+        if view is not None:
+            return view
+    replacement = _regroup(access.shape, shape)
+    if replacement is None:
+        merged = _merge_free(access, shape)
+        if merged is not None:
+            return merged
+        raise NKIError(
+            "unsupported_reshape",
+            f"reshape of {access.tensor.name}{list(access.shape)} to {list(shape)} is not a view",
+            line=session.line(),
+            remedy="reshape the whole tensor, or index it with nl.arange expressions",
+        )
+    return Access(access.tensor, substitute_index(access, replacement, shape), shape)
+
+
+def _contiguous(access: Access, shape: tuple[int, ...]) -> Access | None:
+    """A new shape for a block of an HBM tensor: leading dimensions at scalar positions, the others whole.
+
+    HBM is linear memory, so that this is a reshape of the tensor itself.
+    """
+    tensor = access.tensor
+    scalars = 0
+    while scalars < len(access.index):
+        e = access.index[scalars]
+        if not isinstance(e, Affine) or e.axes():
+            break
+        scalars += 1
+    for k in range(scalars, -1, -1):
+        rest = tensor.shape[k:]
+        if access.shape == rest and access.index[k:] == identity_index(rest):
+            break
+    else:
+        return None
+    lead = access.index[:k]
+    session = current()
+    view = Tensor(
+        session.unique(session.hint() or tensor.name),
+        (*tensor.shape[:k], *shape),
+        tensor.dtype,
+        tensor.buffer,
+        kind=tensor.kind,
+        scope=tensor.scope,
+        view_of=tensor,
+        declared=True,
+        mutable=tensor.mutable,
+        line=session.line(),
+    )
+    return Access(view, (*lead, *identity_index(shape)), shape) if lead else view.whole()
+
+
+def _regroup(old: tuple[int, ...], new: tuple[int, ...]) -> dict[LoopVar | int, Affine | int] | None:
+    """Old axes as affine expressions of new ones, when every new axis lies within one old axis."""
+    replacement: dict[LoopVar | int, Affine | int] = {}
+    j = 0
+    for k, extent in enumerate(old):
+        parts: list[int] = []
+        product = 1
+        while product < extent and j < len(new):
+            parts.append(j)
+            product *= new[j]
+            j += 1
+        if product != extent:
+            return None
+        expression = Affine(0)
+        stride = extent
+        for p in parts:
+            stride //= new[p]
+            if new[p] > 1:
+                expression = expression + Affine(0, {p: stride})
+        replacement[k] = expression
+        while j < len(new) and new[j] == 1:
+            j += 1
+    return replacement if all(n == 1 for n in new[j:]) else None
+
+
+def _merge_free(access: Access, shape: tuple[int, ...]) -> Access | None:
+    """Merge free axes that together run over one dimension without gaps."""
+    old = access.shape
+    if len(shape) >= len(old):
+        return None
+    # Only the case of trailing axes merged into the last one.
+    head = len(shape) - 1
+    if shape[:head] != old[:head] or math.prod(old[head:]) != shape[head]:
+        return None
+    strides: dict[int, tuple[int, int]] = {}
+    for d, e in enumerate(access.index):
+        if not isinstance(e, Affine):
+            return None
+        for axis in e.axes():
+            if axis >= head:
+                if axis in strides:
+                    return None
+                strides[axis] = (d, e.coefficient(axis))
+    used = [a for a in range(head, len(old)) if old[a] > 1]
+    dims = {strides[a][0] for a in used if a in strides}
+    if len(dims) != 1 or any(a not in strides for a in used):
+        return None
+    inner = strides[used[-1]][1]
+    expected = inner
+    for a in reversed(used):
+        if strides[a][1] != expected:
+            return None
+        expected *= old[a]
+    d = dims.pop()
+    e = access.index[d]
+    assert isinstance(e, Affine)
+    base = e.substitute({a: 0 for a in used})
+    index = list(access.index)
+    index[d] = base + Affine(0, {head: inner})
+    return Access(access.tensor, tuple(index), shape)
