@@ -64,21 +64,30 @@ def blocks_into_free(kernel: Kernel) -> None:
 
 def localize(kernel: Kernel) -> None:
     """Create every tensor in the innermost loop whose iterations each have their own part of it, in place."""
-    for tensor in kernel.tensors():
-        contract(kernel, tensor)
+    found = uses(kernel.body)
+    for tensor in list(found):
+        if contract(kernel, tensor, found[tensor]) is not None:
+            found = uses(kernel.body)
 
 
-def contract(kernel: Kernel, tensor: Tensor) -> Loop | None:
+def contract(kernel: Kernel, tensor: Tensor, everything: list[Use] | None = None) -> Loop | None:
     """Make a tensor, of which each iteration of some loops has a part for itself, one of these iterations' own.
 
     Block dimensions that only those loops index disappear, and the tensor is created in the innermost of the loops. A
     fill of the whole tensor becomes one of the part, at the start of each iteration.
 
+    Args:
+        kernel: changed in place.
+        tensor: the tensor.
+        everything: all uses of it, where they are known.
+
     Returns:
         the loop that the tensor now belongs to, or None if nothing changed.
     """
-    everything = uses(kernel.body).get(tensor, [])
-    if not is_local(tensor) or any(use.access.is_indirect for use in everything):
+    if not is_local(tensor):
+        return None
+    everything = uses(kernel.body).get(tensor, []) if everything is None else everything
+    if not everything or any(use.access.is_indirect for use in everything):
         return None
     fills = [use.instr for use in everything if use.instr.op in _FILLS and use.access == tensor.whole()]
     found = [use for use in everything if use.instr not in fills]
