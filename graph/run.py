@@ -25,8 +25,8 @@ from memory_store.checkpoint import open_checkpointer
 from memory_store.errors import UnknownRun
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
-from nodes.context import Caps, RunContext
 from nkibench.registry import problem_names
+from nodes.context import Caps, RunContext
 from nodes.finish import summed_up
 from nodes.prepare import begin_run
 from nodes.problems import definition_of

@@ -84,6 +84,11 @@ class Record:
         """A finished evaluation under exactly these conditions."""
         return await asyncio.to_thread(self._ledger.evaluation, kernel_id, **key)
 
+    async def recorded_evaluation(self, kernel_id: str, stage: str) -> EvaluationRecord | None:
+        """An evaluation of that stage under whatever conditions, for replays of runs recorded elsewhere."""
+        found = await asyncio.to_thread(self._ledger.evaluations_of, kernel_id)
+        return next((one for one in found if one.stage == stage), None)
+
     async def keep_evaluation(
         self,
         kernel_id: str,

@@ -23,7 +23,7 @@ from langchain_core.tools import BaseTool
 
 from memory_store.experience import Experience
 from memory_store.home import Home, find_home
-from memory_store.ledger import Ledger
+from memory_store.ledger import EvaluationRecord, Ledger
 from nkibench.problem import Problem
 from tools.backends import ArrayType
 from tools.evaluation import Evaluation, EvaluationSettings, Evaluator, Stage
@@ -173,11 +173,7 @@ class Services:
                 del self._evaluating[place]
 
     async def _evaluate(self, kernel_id: str, stage: Stage) -> Evaluation:
-        key = {**self.evaluation_key, "stage": stage.value}
-        further = {**self.evaluation_key, "stage": Stage.promote.value}
-        known = await self.record.evaluation(kernel_id, further)
-        if known is None and stage is not Stage.promote:
-            known = await self.record.evaluation(kernel_id, key)
+        known = await self._known(kernel_id, stage)
         if known is not None:
             found = Evaluation.model_validate(known.result)
         else:
@@ -185,7 +181,7 @@ class Services:
             found = await self.evaluator.aevaluate(kernel, self.problem, stage)
             await self.record.keep_evaluation(
                 kernel_id,
-                key,
+                {**self.evaluation_key, "stage": stage.value},
                 status=found.status.value,
                 latency_ms=found.latency_ms,
                 result=found.model_dump(mode="json"),
@@ -193,6 +189,20 @@ class Services:
             await asyncio.to_thread(self.ledger.touch_period, self.period)
         self._evaluated[kernel_id, stage] = found
         return found
+
+    async def _known(self, kernel_id: str, stage: Stage) -> EvaluationRecord | None:
+        """What the ledger knows of a kernel, of the asked stage or the further one."""
+        stages = list(dict.fromkeys((Stage.promote, stage)))
+        for one in stages:
+            known = await self.record.evaluation(kernel_id, {**self.evaluation_key, "stage": one.value})
+            if known is not None:
+                return known
+        if self.context.replay_of:
+            for one in stages:
+                known = await self.record.recorded_evaluation(kernel_id, one.value)
+                if known is not None:
+                    return known
+        return None
 
     def tools(self) -> list[BaseTool]:
         """What an agentic executor works with on this problem."""

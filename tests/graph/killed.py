@@ -125,7 +125,7 @@ def main() -> None:
     found = [run(Home(root=folder / "undisturbed"), "undisturbed", None)]
     for number in range(runs):
         found.append(run(Home(root=folder / f"killed-{number}"), f"killed-{number}", chance))
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

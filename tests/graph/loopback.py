@@ -225,6 +225,7 @@ if __name__ == "__main__":
     from nodes.offline import OfflineChatModel
 
     with Loopback(OfflineChatModel(), port=int(sys.argv[1])) as serving:
-        print(serving.url, flush=True)
+        sys.stdout.write(serving.url + "\n")
+        sys.stdout.flush()
         while True:
             time.sleep(3600)

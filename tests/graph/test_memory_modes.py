@@ -35,7 +35,10 @@ async def test_the_papers_queue_is_shown_whole_newest_first(stand_in):
     result = await aoptimize(stand_in.problem, CONTEXT)
     # Each round teaches one positive and one negative pair; the queue holds three.
     shown = {
-        round: {tuple((one.helped, one.speedup) for one in request.lessons) for request in planners(stand_in, result.run_id, round)}
+        round: {
+            tuple((one.helped, one.speedup) for one in request.lessons)
+            for request in planners(stand_in, result.run_id, round)
+        }
         for round in (1, 2, 3, 4)
     }
     helped, hurt = (True, 1.11), (False, 0.67)

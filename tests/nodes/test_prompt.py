@@ -24,7 +24,7 @@ from tools.backends import ArrayType
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-KERNEL = '''import neuronxcc.nki as nki
+KERNEL = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
 
@@ -34,10 +34,14 @@ def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out[0:128, 0:512], nl.load(x[0:128, 0:512]) * 2.0)
     return out
-'''
+"""
 
 PLAN = Plan(
-    id="1", title="Widen the tile", bottleneck="memory", change="Use 1024 columns.", expected="fewer transfers"
+    id="1",
+    title="Widen the tile",
+    bottleneck="memory",
+    change="Use 1024 columns.",
+    expected="fewer transfers",
 )
 
 FEW = Cards(used=("nl.load(src)\n    HBM to SBUF.",), further=("nl.exp, nl.log: (x)",))
@@ -61,7 +65,10 @@ def planner(facts, **changes):
         "kernel": KERNEL,
         "counters": ["latency: 1.2000 ms", "hbm_read_bytes: 100", "hbm_write_bytes: 50"],
         "bounds": "total  1200.0 us  100.0 %\nlimited by: memory",
-        "experiences": ["## It helped (1.30x): Wide tiles\nUse wide tiles.", "## It hurt (0.80x): Narrow tiles\nDo not."],
+        "experiences": [
+            "## It helped (1.30x): Wide tiles\nUse wide tiles.",
+            "## It hurt (0.80x): Narrow tiles\nDo not.",
+        ],
         "tried": ["Widen by two: 1.05x"],
         "cards": FEW,
         "number": 2,
@@ -139,12 +146,17 @@ def test_a_tight_budget_drops_the_least_important_first_and_never_the_kernel(fac
     sizes = []
     previous = None
     for budget in (24000, 9000, 7000, 5000, 4000, 3000, 1000):
-        messages = planner(facts, experiences=many, cards=cards(KERNEL, "neuronxcc.nki"), budget_tokens=budget)
+        messages = planner(
+            facts, experiences=many, cards=cards(KERNEL, "neuronxcc.nki"), budget_tokens=budget
+        )
         text = whole(messages)
         sizes.append(estimate_tokens(text))
         assert KERNEL.strip() in text and "limited by: memory" in text and "Your task" in text
-        kept = {name for name in ("Tried before", "Further APIs", "Number 15", "Number 0", "# What the profile says")
-                if name in text}
+        kept = {
+            name
+            for name in ("Tried before", "Further APIs", "Number 15", "Number 0", "# What the profile says")
+            if name in text
+        }
         assert previous is None or kept <= previous
         previous = kept
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 3000
@@ -180,7 +192,10 @@ def test_the_prompt_tells_its_reader_all_it_needs(facts):
     request = read(planner(facts))
     assert (request.role, request.target, request.number) == ("planner", "trn1", 2)
     assert request.arguments[0].shape == (4096, 7168)
-    assert [(one.helped, one.title) for one in request.lessons] == [(True, "Wide tiles"), (False, "Narrow tiles")]
+    assert [(one.helped, one.title) for one in request.lessons] == [
+        (True, "Wide tiles"),
+        (False, "Narrow tiles"),
+    ]
     assert request.tried == ["Widen by two: 1.05x"]
 
 
