@@ -204,5 +204,7 @@ def values_of(e: Linear, starts: Scope, loops: tuple[LoopVar, ...], scope: Scope
 def piece_steps(e: Linear, scope: Scope) -> tuple[tuple[int, int], ...]:
     """What later pieces add to an affine map: pairs of slot and step."""
     return tuple(
-        (level.slot, e.loops[v] * level.size) for v, level in scope.levels.items() if e.loops.get(v) and level.count > 1
+        (level.slot, e.loops[v] * level.size)
+        for v, level in scope.levels.items()
+        if e.loops.get(v) and level.count > 1
     )

@@ -53,7 +53,12 @@ def coalesce(program: Program, exposed: set[Tensor]) -> None:
         inner, outer = source.tensor, target.tensor
         if inner in exposed or "combine" in instr.attrs and not _is_summand(instr, uses.get(inner, [])):
             continue
-        if not program.is_private(inner) or inner.dtype != outer.dtype or inner is outer or outer.view_of is not None:
+        if (
+            not program.is_private(inner)
+            or inner.dtype != outer.dtype
+            or inner is outer
+            or outer.view_of is not None
+        ):
             continue
         place = _place(site, source, target)
         if place is None or not _undisturbed(site, inner, outer, uses):
@@ -78,7 +83,11 @@ def _is_summand(move: Instr, uses: list[_Use]) -> bool:
     if move.attrs["combine"] != "add" or not others or any(o is not others[0] for o in others):
         return False
     writer = others[0]
-    if writer.op not in MATMULS or writer.mask or len([u for u in uses if u.site.instr is not move and u.is_write]) != 1:
+    if (
+        writer.op not in MATMULS
+        or writer.mask
+        or len([u for u in uses if u.site.instr is not move and u.is_write]) != 1
+    ):
         return False
     return "combine" not in writer.attrs or writer.attrs["reset"] is not None
 
@@ -168,7 +177,9 @@ def _keeps_rows(inner: Tensor, outer: Tensor, factors: list[tuple[int, ...]]) ->
     if last is None:
         return True
     strides = row_major(outer.shape)
-    steps = [sum(row[k] * s for row, s in zip(factors, strides, strict=True)) for k in range(len(inner.shape))]
+    steps = [
+        sum(row[k] * s for row, s in zip(factors, strides, strict=True)) for k in range(len(inner.shape))
+    ]
     return steps[last] == 1
 
 
@@ -179,7 +190,9 @@ def _undisturbed(site: Site, inner: Tensor, outer: Tensor, uses: dict[Tensor, li
     if len(own) + len(others) > MAX_USES:
         return False
     scope = inner.scope
-    if outer.scope is not None and (scope is None or outer.scope is not scope and outer.scope not in site.loops):
+    if outer.scope is not None and (
+        scope is None or outer.scope is not scope and outer.scope not in site.loops
+    ):
         return False
     if scope is not None and outer.scope is not None:
         if site.loops.index(outer.scope) > site.loops.index(scope):

@@ -44,28 +44,43 @@ def swept(access: Access, fixed: Collection[LoopVar]) -> Swept | None:
     box: list[tuple[int, int]] = []
     dense = True
     seen: set[LoopVar | int] = set()
+    shape = access.shape
     for e in access.index:
-        if isinstance(e, Indirect):
+        if e.__class__ is Indirect:
             return None
-        still = {(s, c) for s, c in e.terms.items() if s in fixed}
-        moving = sorted(
-            ((c, s) for s, c in e.terms.items() if s not in fixed), key=lambda term: abs(term[0])
-        )  # fmt: skip
+        assert isinstance(e, Affine)
+        still: list[tuple[LoopVar | int, int]] = []
+        moving: list[tuple[int, int]] = []
         low = high = e.const
-        reach = 0
-        for c, symbol in moving:
-            extent = access.shape[symbol] if isinstance(symbol, int) else symbol.trips
+        for symbol, c in e.terms.items():
+            if symbol in fixed:
+                still.append((symbol, c))
+                continue
+            extent = shape[symbol] if symbol.__class__ is int else symbol.trips  # type: ignore[index, union-attr]
             if extent == 1:
                 continue
-            if abs(c) > reach + 1 or symbol in seen:
+            if symbol in seen:
                 dense = False
             seen.add(symbol)
             span = c * (extent - 1)
-            low, high = low + min(span, 0), high + max(span, 0)
-            reach += abs(span)
-        anchor.append(frozenset(still))
+            if span < 0:
+                low += span
+            else:
+                high += span
+            moving.append((abs(c), abs(span)))
+        if len(moving) > 1:
+            moving.sort()
+        reach = 0
+        for c, span in moving:
+            if c > reach + 1:
+                dense = False
+            reach += span
+        anchor.append(frozenset(still) if still else _NOTHING)
         box.append((low, high + 1))
     return Swept(tuple(anchor), tuple(box), dense)
+
+
+_NOTHING: frozenset[tuple[LoopVar | int, int]] = frozenset()
 
 
 def minus(region: Box, cover: Box) -> list[Box]:
@@ -194,4 +209,6 @@ def inner_loops(site: Site, tensor: Tensor) -> tuple[Loop, ...]:
 def covers_tensor(e: Affine, size: int, access: Access, fixed: Collection[LoopVar]) -> bool:
     """Whether one dimension's index sweeps ``0 .. size-1`` without gaps."""
     one = swept(Access(access.tensor, (e,), access.shape), fixed)
-    return one is not None and one.dense and not one.anchor[0] and one.box[0][0] <= 0 and one.box[0][1] >= size
+    return (
+        one is not None and one.dense and not one.anchor[0] and one.box[0][0] <= 0 and one.box[0][1] >= size
+    )

@@ -171,7 +171,10 @@ def _joint_windows(
             return None
         strides.append([*(binder.stride(ref, v) for v in run.loops), *tile])
     extents, steps = joint_dims(shape, strides)
-    return [binder.window(ref, scope, list(zip(extents, step, strict=True))) for ref, step in zip(refs, steps, strict=True)]
+    return [
+        binder.window(ref, scope, list(zip(extents, step, strict=True)))
+        for ref, step in zip(refs, steps, strict=True)
+    ]
 
 
 def element_chain(statement: Statement) -> Chain | None:
@@ -276,7 +279,12 @@ def _plain_copy(run: Run, scope: Scope, binder: Binder, dst: Ref, src: Ref) -> E
 def _combined(run: Run, scope: Scope, binder: Binder) -> Executor | None:
     """``dst op= src``, over loops in flight that the destination does not move with."""
     statement = run.statement
-    if "combine" not in statement.attrs or statement.op != "move" or not is_plain(statement) or not _is_f32(statement):
+    if (
+        "combine" not in statement.attrs
+        or statement.op != "move"
+        or not is_plain(statement)
+        or not _is_f32(statement)
+    ):
         return None
     dst, src = statement.dsts[0], statement.args["src"]
     assert isinstance(src, Ref)
@@ -318,8 +326,14 @@ _REDUCE_OPS = {"nl.sum": "add", "nl.max": "maximum", "nl.min": "minimum", "nl.pr
 
 def _reduction(run: Run, scope: Scope, binder: Binder) -> Executor | None:
     statement = run.statement
-    name = statement.attrs.get("op") if statement.op == "nisa.tensor_reduce" else _REDUCE_OPS.get(statement.op)
-    if name not in ("add", "multiply", "maximum", "minimum") or not is_plain(statement) or not _is_f32(statement):
+    name = (
+        statement.attrs.get("op") if statement.op == "nisa.tensor_reduce" else _REDUCE_OPS.get(statement.op)
+    )
+    if (
+        name not in ("add", "multiply", "maximum", "minimum")
+        or not is_plain(statement)
+        or not _is_f32(statement)
+    ):
         return None
     dst, src = statement.dsts[0], statement.args[REDUCERS[statement.op]]
     assert isinstance(src, Ref)
@@ -366,7 +380,11 @@ def _scan(run: Run, scope: Scope, binder: Binder) -> Executor | None:
         return None
     target, left, right = (binder.window(r, scope, binder.dims(r, scope, run.loops)) for r in (dst, a, b))
     initial = statement.args["initial"]
-    start = binder.window(initial, scope, _column_dims(initial, run, scope, binder)) if isinstance(initial, Ref) else None
+    start = (
+        binder.window(initial, scope, _column_dims(initial, run, scope, binder))
+        if isinstance(initial, Ref)
+        else None
+    )
     attrs = statement.attrs
     flags = attrs["op0"], attrs["op1"], bool(attrs.get("reverse0")), bool(attrs.get("reverse1"))
 
@@ -401,7 +419,9 @@ class _General:
         self.summed = self._summed() if self.combine is not None else ()
         kept = tuple(v for k, v in enumerate(run.loops) if k not in self.summed)
         self.writers = tuple(_Writer(d, run, kept, scope, binder) for d in self.statement.dsts)
-        self.exprs = {k: self._expressions(v) for k, v in self.statement.attrs.items() if k in ("expr", "pred")}
+        self.exprs = {
+            k: self._expressions(v) for k, v in self.statement.attrs.items() if k in ("expr", "pred")
+        }
         self.first = first_piece(self.statement, scope) if "combine" in self.statement.attrs else None
         self.skips = self.statement.attrs.get("oob_mode") == "skip"
         reduced = REDUCERS.get(self.op)
@@ -472,7 +492,9 @@ class _General:
         ranks = {k: len(v.shape) for k, v in statement.args.items() if isinstance(v, Ref)}
         kept = reads_destination(self.op, attrs)
         old = tuple(r.at(position, None) if k in kept else None for k, r in enumerate(self.old))
-        call = Call(self.op, attrs, values_by_name, ranks, tuple(d.shape for d in statement.dsts), old, self.rng)
+        call = Call(
+            self.op, attrs, values_by_name, ranks, tuple(d.shape for d in statement.dsts), old, self.rng
+        )
         if self.op == "fill":
             results: tuple[Array, ...] = (np.asarray(attrs["value"], np.float64),)
         else:
@@ -485,7 +507,13 @@ class _General:
         for k, (result, writer) in enumerate(zip(results, self.writers, strict=True)):
             shape = (*self.batch, *statement.dsts[k].shape)
             value = result if _broadcasts(result.shape, shape) else result.reshape(shape)
-            where = mask if k == 0 else None if mask is None else mask.any(axis=free_axes(len(self.space)), keepdims=True)
+            where = (
+                mask
+                if k == 0
+                else None
+                if mask is None
+                else mask.any(axis=free_axes(len(self.space)), keepdims=True)
+            )
             self._write(writer, position, value, where, shape)
 
     def _write(
@@ -515,7 +543,9 @@ class _General:
         neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(op)
         if neutral is None or self.op not in ("nisa.tensor_reduce", *_REDUCE_OPS):
             raise RuntimeAccessError(
-                "err_unsupported_expression_in_mask", f"{self.op} does not take this mask", line=self.statement.line
+                "err_unsupported_expression_in_mask",
+                f"{self.op} does not take this mask",
+                line=self.statement.line,
             )
         values = {**values, name: np.where(mask, values[name].astype(np.float32), np.float32(neutral))}
         axis = self.statement.attrs["axis"]
@@ -526,7 +556,9 @@ class _General:
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    return len(shape) <= len(target) and all(n in (1, m) for n, m in zip(shape[::-1], target[::-1], strict=False))
+    return len(shape) <= len(target) and all(
+        n in (1, m) for n, m in zip(shape[::-1], target[::-1], strict=False)
+    )
 
 
 class _Expression:
@@ -557,7 +589,9 @@ class _Indices:
         self.base = values_of(flying, Scope(), run.loops, scope)
         self.steps = piece_steps(Linear(0, outer, ()), scope)
         self.tiles = [_Reader(i.tile, run, scope, binder, False) for i in ref.runtime]
-        self.offsets = [(values_of(i.offset, scope, run.loops, scope), piece_steps(i.offset, scope)) for i in ref.runtime]
+        self.offsets = [
+            (values_of(i.offset, scope, run.loops, scope), piece_steps(i.offset, scope)) for i in ref.runtime
+        ]
         self.elements = binder.memory[ref.storage].size // ref.dtype.itemsize
 
     def at(self, position: Position, shape: tuple[int, ...], mask: Array | None) -> Array:
@@ -642,7 +676,12 @@ class _Writer:
         self.indices = _Indices(ref, Run(run.statement, loops), scope, binder)
 
     def put(
-        self, position: Position, value: Array, where: Array | None, shape: tuple[int, ...], combine: np.ufunc | None
+        self,
+        position: Position,
+        value: Array,
+        where: Array | None,
+        shape: tuple[int, ...],
+        combine: np.ufunc | None,
     ) -> None:
         """Write (or combine) a value, only where a mask holds."""
         dtype = self.ref.dtype

@@ -269,7 +269,9 @@ def _problem(run: Run, scope: Scope, binder: Binder, a: _Operand, b: _Operand) -
             batch.append(g)
     axes = list(result.map.axes)
     rows.extend(Group(n, s, 0, c) for n, s, c in split_axes([a.ref.map.axes[k] for k in a.outer], axes[:1]))
-    columns.extend(Group(n, 0, s, c) for n, s, c in split_axes([b.ref.map.axes[k] for k in b.outer], axes[1:]))
+    columns.extend(
+        Group(n, 0, s, c) for n, s, c in split_axes([b.ref.map.axes[k] for k in b.outer], axes[1:])
+    )
     both = split_axes([a.ref.map.axes[k] for k in a.inner], [b.ref.map.axes[k] for k in b.inner])
     inner.extend(Group(n, s, t, 0) for n, s, t in both)
     one = Group(1, 1, 1, 1)

@@ -164,7 +164,15 @@ def _shortened(instr: Instr) -> Instr | None:
 
 
 _ELEMENT_WISE_MISC = frozenset(
-    ["move", "fill", "nl.where", "nisa.affine_select", "nisa.iota", "nisa.tensor_copy_predicated", "nisa.select_reduce"]
+    [
+        "move",
+        "fill",
+        "nl.where",
+        "nisa.affine_select",
+        "nisa.iota",
+        "nisa.tensor_copy_predicated",
+        "nisa.select_reduce",
+    ]
 )
 
 
@@ -195,7 +203,11 @@ def axis_map(instr: Instr, axis: int) -> dict[str, int] | None:
             elif len(tile.shape) != len(shape) and axis > 0 and tile.free_size > 1:
                 return None
         return named
-    if axis == 0 and instr.op not in _MIXES_PARTITIONS and all(t.shape[0] in (1, shape[0]) for t in tiles.values()):
+    if (
+        axis == 0
+        and instr.op not in _MIXES_PARTITIONS
+        and all(t.shape[0] in (1, shape[0]) for t in tiles.values())
+    ):
         return {name: 0 for name, tile in tiles.items() if tile.shape[0] == shape[0]}
     return None
 
@@ -219,7 +231,8 @@ def cut_axis(instr: Instr, axis: int, low: int, high: int) -> Instr:
     mapped = axis_map(instr, axis)
     assert mapped is not None
     args = {
-        k: _cut(a, mapped[k], low, high) if k in mapped and isinstance(a, Access) else a for k, a in instr.args.items()
+        k: _cut(a, mapped[k], low, high) if k in mapped and isinstance(a, Access) else a
+        for k, a in instr.args.items()
     }
     reduced = instr.op in REDUCERS and axis > 0
 

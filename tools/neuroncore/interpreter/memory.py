@@ -182,7 +182,11 @@ class _Planner:
         other = homes.get(operand.storage)
         if other is None or other is home or other.stop != home.start or other.nbytes != home.nbytes:
             return None
-        same = operand.map == statement.dsts[0].map and other.loops == home.loops and other.extents == home.extents
+        same = (
+            operand.map == statement.dsts[0].map
+            and other.loops == home.loops
+            and other.extents == home.extents
+        )
         whole = operand.storage.size == home.storage.size and operand.storage.dtype == home.storage.dtype
         return other if same and whole and other.renewed == home.renewed else None
 

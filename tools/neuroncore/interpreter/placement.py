@@ -229,7 +229,12 @@ class _Placer:
             args[name] = self.ref(value) if isinstance(value, Access) else value
         for dst in instr.dsts:
             tensor = dst.tensor
-            if tensor not in self.placed and on_chip(tensor) and tensor.view_of is None and not dst.is_indirect:
+            if (
+                tensor not in self.placed
+                and on_chip(tensor)
+                and tensor.view_of is None
+                and not dst.is_indirect
+            ):
                 self.lay_out(tensor, instr, dst, args)
         return Statement(instr, tuple(self.ref(d) for d in instr.dsts), args)
 
@@ -255,7 +260,11 @@ class _Placer:
             value = self.program.inits.get(tensor)
         elif tensor in self.exposed:
             return None
-        elif len(writers) == 1 and writers[0][0].instr.op == "fill" and "combine" not in writers[0][0].instr.attrs:
+        elif (
+            len(writers) == 1
+            and writers[0][0].instr.op == "fill"
+            and "combine" not in writers[0][0].instr.attrs
+        ):
             value = writers[0][0].instr.attrs["value"]
         else:
             return None
@@ -471,7 +480,10 @@ def _symbol_ranks(
     refs = {k: r for k, r in args.items() if isinstance(r, Ref)}
     ranks: dict[LoopVar | int, tuple[float, float]] = {}
     if instr.op in ("nisa.nc_matmul", "nl.matmul"):
-        left, right = refs["stationary" if "stationary" in refs else "x"], refs["moving" if "moving" in refs else "y"]
+        left, right = (
+            refs["stationary" if "stationary" in refs else "x"],
+            refs["moving" if "moving" in refs else "y"],
+        )
         row_axis = 0 if instr.op == "nl.matmul" and not instr.attrs.get("transpose_x") else 1
         for v in dst.loops():
             a, b = left.map.loops.get(v, 0), right.map.loops.get(v, 0)

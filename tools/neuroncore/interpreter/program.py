@@ -97,15 +97,16 @@ def is_partial(instr: Instr) -> bool:
 
 def reads(instr: Instr) -> list[Access]:
     """Everything an instruction reads, index tiles and destinations that it keeps or combines with included."""
-    tiles = [a for a in instr.args.values() if isinstance(a, Access)]
+    tiles = [a for a in instr.args.values() if a.__class__ is Access]
     attrs = instr.attrs
-    if "combine" in attrs and attrs["reset"] is None:
-        tiles.append(instr.dsts[0])
-    tiles.extend(instr.dsts[k] for k in reads_destination(instr.op, attrs))
-    if is_partial(instr) or attrs.get("dst_rmw_op"):
-        tiles.extend(d for d in instr.dsts if d not in tiles)
+    if instr.mask or attrs.get("dst_rmw_op") or "combine" in attrs and attrs["reset"] is None:
+        tiles.extend(instr.dsts)
+    else:
+        tiles.extend(instr.dsts[k] for k in reads_destination(instr.op, attrs))
     for access in (*tiles, *instr.dsts):
-        tiles.extend(e.tile for e in access.index if isinstance(e, Indirect))
+        for e in access.index:
+            if e.__class__ is Indirect:
+                tiles.append(e.tile)
     return tiles
 
 
@@ -225,7 +226,9 @@ def normalised(kernel: Kernel) -> Program:
     inits: dict[Tensor, float] = {}
     body = Copier(inits, _simplified).body(kernel.body, None)
     program = Program(list(kernel.params), list(kernel.outputs), body, inits)
-    program.shared = {t.storage for t in kernel.tensors() if t.view_of is not None} | {t.storage for t in kernel.outputs}
+    program.shared = {t.storage for t in kernel.tensors() if t.view_of is not None} | {
+        t.storage for t in kernel.outputs
+    }
     _resolve_transposes(program)
     return program
 
@@ -267,7 +270,9 @@ def _transposed(instr: Instr, source: Access) -> Instr:
         return instr
     # Axis k of the destination runs over axis order[k] of the source.
     turned = source.substitute({a: Affine.of(k) for k, a in enumerate(order)})
-    return instr.replace(op="move", args={"src": Access(turned.tensor, turned.index, instr.dst.shape)}, attrs={})
+    return instr.replace(
+        op="move", args={"src": Access(turned.tensor, turned.index, instr.dst.shape)}, attrs={}
+    )
 
 
 _IN_PLACE = {"add": "add", "multiply": "multiply", "maximum": "maximum", "minimum": "minimum"}
@@ -284,7 +289,11 @@ def _in_place(instr: Instr) -> Instr:
     if name not in _IN_PLACE or instr.dst.dtype != np.float32 or len(instr.dsts) > 1:
         return instr
     for kept, other in ((x, y), (y, x)):
-        if kept == instr.dst and isinstance(other, Access) and other.tensor.storage is not instr.dst.tensor.storage:
+        if (
+            kept == instr.dst
+            and isinstance(other, Access)
+            and other.tensor.storage is not instr.dst.tensor.storage
+        ):
             return _move(instr, other, {"combine": name, "reset": None})
     return instr
 
@@ -352,7 +361,11 @@ def _resolve_transposes(program: Program) -> None:
         if "combine" in instr.attrs or len(stationary.shape) != 2 or len(moving.shape) != 2:
             continue
         value = constant_value(moving, writers)
-        if value is None or value.shape[0] != value.shape[1] or not np.array_equal(value, np.eye(value.shape[0])):
+        if (
+            value is None
+            or value.shape[0] != value.shape[1]
+            or not np.array_equal(value, np.eye(value.shape[0]))
+        ):
             continue
         turned = stationary.substitute({0: Affine.of(1), 1: Affine.of(0)})
         instr.op, instr.attrs = "move", {}

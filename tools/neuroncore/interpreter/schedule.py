@@ -259,7 +259,10 @@ class _Facts:
     def _is_reduction(self, v: LoopVar, accesses: list[tuple[Statement, Ref, bool]]) -> bool:
         """Whether the only use of a storage is one statement that accumulates every iteration into the same place."""
         statement = accesses[0][0]
-        if any(s is not statement for s, _, _ in accesses) or statement.attrs.get("combine") not in COMMUTATIVE:
+        if (
+            any(s is not statement for s, _, _ in accesses)
+            or statement.attrs.get("combine") not in COMMUTATIVE
+        ):
             return False
         dst, reset = statement.dsts[0], statement.attrs["reset"]
         if len(statement.dsts) != 1 or dst.runtime or statement.mask:
@@ -305,7 +308,9 @@ class _Traffic:
 
     def is_reused(self) -> bool:
         """Whether an iteration comes back to the same elements."""
-        return len(self.readers) > 1 or any(r not in self.writers for r in self.readers) and bool(self.writers)
+        return (
+            len(self.readers) > 1 or any(r not in self.writers for r in self.readers) and bool(self.writers)
+        )
 
 
 class _Scheduler:
@@ -418,7 +423,9 @@ class _Scheduler:
             for s in list(chosen.values()):
                 used = {r.storage for r, _ in refs_of(s) if v in r.storage.loops}
                 if any(
-                    w not in chosen and w not in self.emitted for storage in used for w in writers.get(storage, ())
+                    w not in chosen and w not in self.emitted
+                    for storage in used
+                    for w in writers.get(storage, ())
                 ) or not self._runs_ahead(s, v, chosen):
                     del chosen[id(s)]
                     changed = True
@@ -429,7 +436,6 @@ class _Scheduler:
         if not chosen or size > self.budgets.hoist:
             return []
         return self.emit(_only(nest.body, set(chosen)), taken)
-
 
     def _runs_ahead(self, s: Statement, v: LoopVar, chosen: dict[int, Statement]) -> bool:
         """Whether a statement may run for a whole iteration of `v` before those that use its results start."""

@@ -171,7 +171,9 @@ def _rewrite(
     def access(a: Access) -> Access:
         index: Sequence[Affine | Indirect] = a.index
         if a.is_indirect:
-            index = [Indirect(access(e.tile), e.offset, e.scale) if isinstance(e, Indirect) else e for e in index]
+            index = [
+                Indirect(access(e.tile), e.offset, e.scale) if isinstance(e, Indirect) else e for e in index
+            ]
         target = moved.get(a.tensor)
         if target is None:
             return a if index is a.index else Access(a.tensor, tuple(index), a.shape)
@@ -201,7 +203,9 @@ def find_first_iterations(program: Program) -> None:
         for dst in site.instr.dsts:
             writers.setdefault(dst.tensor, []).append(site)
     for tensor, sites_ in writers.items():
-        adding = [s for s in sites_ if s.instr.attrs.get("combine") == "add" and s.instr.attrs["reset"] is None]
+        adding = [
+            s for s in sites_ if s.instr.attrs.get("combine") == "add" and s.instr.attrs["reset"] is None
+        ]
         if not adding or not program.is_private(tensor):
             continue
         if tensor.buffer is Buffer.PSUM:

@@ -164,7 +164,9 @@ def compute_type(chain: Chain, dtypes: Mapping[str, np.dtype[Any]], dst: np.dtyp
     return F32
 
 
-def run_chain(chain: Chain, values: Mapping[str, Array], dtype: np.dtype[Any], out: Array | None = None) -> Array:
+def run_chain(
+    chain: Chain, values: Mapping[str, Array], dtype: np.dtype[Any], out: Array | None = None
+) -> Array:
     """Apply a chain to operands that already have the type `dtype`.
 
     Args:
@@ -426,14 +428,22 @@ def _where(call: Call) -> tuple[Array, ...]:
     x, y = operand("x"), operand("y")
     tiles = [v for v in (x, y) if isinstance(v, np.ndarray)]
     if not all(t.dtype.kind in "iu" for t in tiles) or any(isinstance(v, float) for v in (x, y)):
-        x, y = (v.astype(np.float32, copy=False) if isinstance(v, np.ndarray) else np.float32(v) for v in (x, y))
+        x, y = (
+            v.astype(np.float32, copy=False) if isinstance(v, np.ndarray) else np.float32(v) for v in (x, y)
+        )
     return (np.where(operand("cond") != 0, x, y),)
 
 
 def _affine_select(call: Call) -> tuple[Array, ...]:
     value = _exact_or_f32(call, "on_true_tile")
     fill = call.attrs["on_false_value"]
-    return (np.where(call.attrs["pred"], value, value.dtype.type(fill) if value.dtype.kind in "iu" else np.float32(fill)),)
+    return (
+        np.where(
+            call.attrs["pred"],
+            value,
+            value.dtype.type(fill) if value.dtype.kind in "iu" else np.float32(fill),
+        ),
+    )
 
 
 def _iota(call: Call) -> tuple[Array, ...]:
@@ -457,7 +467,9 @@ def _select_reduce(call: Call) -> tuple[Array, ...]:
     false = call.column("on_false")
     if isinstance(false, np.ndarray):
         false = aligned(false, 2, call.shapes[0])
-    return _with_reduction(call, np.where(chosen, call.f32("on_true"), np.float32(false) if np.isscalar(false) else false))
+    return _with_reduction(
+        call, np.where(chosen, call.f32("on_true"), np.float32(false) if np.isscalar(false) else false)
+    )
 
 
 def _range_select(call: Call) -> tuple[Array, ...]:
@@ -575,7 +587,9 @@ def _gather_flattened(call: Call) -> tuple[Array, ...]:
         raise IndexError(f"gather_flattened reads index {int(index.max())} of {data.shape[-1]}")
     batch = np.broadcast_shapes(data.shape[:-1], index.shape[:-1])
     gathered = np.take_along_axis(
-        np.broadcast_to(data, (*batch, data.shape[-1])), np.broadcast_to(index, (*batch, index.shape[-1])), axis=-1
+        np.broadcast_to(data, (*batch, data.shape[-1])),
+        np.broadcast_to(index, (*batch, index.shape[-1])),
+        axis=-1,
     )
     return (gathered.reshape(*batch[:-1], *call.shapes[0]),)
 
@@ -717,4 +731,3 @@ def evaluate(call: Call, dst: np.dtype[Any]) -> tuple[Array, ...]:
     if function is None:
         raise NotImplementedError(f"no semantics for {call.op}")
     return function(call)
-
