@@ -93,7 +93,6 @@ class Machine:
     # Overlap
     reorder_window: Fact
     buffer_copies: Fact
-    spill_buffer_bytes: Fact
     # Peaks used by counters and bounds
     profiler_peak_flops: Fact
     hbm_bytes_per_s: Fact
@@ -181,9 +180,11 @@ TRN1 = Machine(
     first_run_offset_ns=Fact(90_000, "ns", _FIT, fitted=True),
     reorder_window=Fact(20, "instructions", _FIT, fitted=True),
     buffer_copies=Fact(
-        2, "copies", "silu's profile: 1.26 ms with two, 0.93 with three, 1.23 measured; " + _FIT, fitted=True
+        2,
+        "copies at least",
+        "silu's profile: 1.26 ms with two, 0.93 with three, 1.23 measured; " + _FIT,
+        fitted=True,
     ),
-    spill_buffer_bytes=Fact(8192, "bytes per partition", _FIT, fitted=True),
     profiler_peak_flops=Fact(
         91.75e12, "FLOP/s", "peak_flops_bandwidth_ratio 223.78 of the trn1 profiles x 410 GB/s"
     ),
@@ -210,6 +211,7 @@ TRN2 = dataclasses.replace(
     vector_gpsimd_port_shared=Fact(0, "yes or no", _ARCH2 + ": lifted"),
     dma_piece_ns=Fact(63, "ns", "AWS's trn2 matmul example: 108 ns for 1 KiB pieces, less 45 ns of bytes"),
     dma_bytes_per_ns=Fact(23, "bytes per ns and engine", "DMA bandwidth guide"),
+    first_run_offset_ns=Fact(0, "ns", "a property of the published trn1 latencies"),
     profiler_peak_flops=Fact(78.6e12, "FLOP/s", "AWS's trn2 profile analysis"),
     hbm_bytes_per_s=Fact(435e9, "bytes/s", "AWS's trn2 profile analysis: DMA bandwidth of one core"),
 )

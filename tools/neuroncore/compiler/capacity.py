@@ -60,6 +60,8 @@ class _Array:
         flexible: decided to stay only as far as there is room.
         streamed: decided to leave whole.
         large_tiles: number of its tiles, if they are few and large.
+        slice_bytes: what remains of it once it has left, None before that is asked.
+        tile_bytes: the largest tile that an op touches.
         dies: position after which it is dead although loops around it go on, its readers being hoisted out of them.
     """
 
@@ -73,6 +75,8 @@ class _Array:
     streamed: bool = False
     large_tiles: int = 0
     dies: int = 1 << 60
+    slice_bytes: float | None = None
+    tile_bytes: int = 0
 
     @property
     def depth(self) -> int:
@@ -128,6 +132,7 @@ class _Fitting:
                 continue
             passes = max(passes, self._passes(life, use))
         array = _Array(life, size, passes, accumulates, loaded, float(size))
+        array.tile_bytes = max(touched_bytes(u.access, ()) for u in life.uses)
         tile = life.tensor.free_bytes_per_partition
         if tile * _LARGE_TILE_SHARE >= self.capacity and size > tile:
             array.large_tiles = math.ceil(size / tile)
@@ -225,6 +230,8 @@ class _Fitting:
 
     def _slice(self, array: _Array) -> float:
         """What remains in SBUF of an array that leaves: tiles in flight, and slices kept over inner loops."""
+        if array.slice_bytes is not None:
+            return array.slice_bytes
         largest = max(touched_bytes(u.access, ()) for u in array.life.uses)
         for use in array.life.readers:
             inner = array.life.inner_loops(use)
@@ -234,7 +241,8 @@ class _Fitting:
                 if nest.var not in used and nest not in passing and nest.var not in use.op.once:
                     largest = max(largest, touched_bytes(use.access, inner[k + 1 :]))
                     break
-        return float(min(array.size, largest))
+        array.slice_bytes = float(min(array.size, largest))
+        return array.slice_bytes
 
     def _rigid(self, point: _Point) -> float:
         """Bytes that must be there: arrays that leave by their slice, all others whole."""
@@ -251,7 +259,7 @@ class _Fitting:
         return total
 
     def _spillable(self, array: _Array) -> bool:
-        return max(touched_bytes(u.access, ()) for u in array.life.uses) >= _SMALLEST
+        return array.tile_bytes >= _SMALLEST
 
     def _victim(self, point: _Point) -> _Array | None:
         touched = {a.tensor for a in (*point.op.tiles_read(), *point.op.writes)}

@@ -42,11 +42,13 @@ class Lifetime:
         tensor: the tensor.
         uses: in program order; within an op reads come before writes.
         scope: loops that it is private to, outermost first.
+        footprint: what `footprint_bytes` found, -1 before it is asked.
     """
 
     tensor: Tensor
     uses: list[Use]
     scope: tuple[Nest, ...]
+    footprint: int = -1
 
     @property
     def writers(self) -> list[Use]:
@@ -64,7 +66,9 @@ class Lifetime:
 
     def footprint_bytes(self) -> int:
         """Bytes per partition of one instance."""
-        return max((touched_bytes(u.access, self.inner_loops(u)) for u in self.uses), default=0)
+        if self.footprint < 0:
+            self.footprint = max((touched_bytes(u.access, self.inner_loops(u)) for u in self.uses), default=0)
+        return self.footprint
 
 
 def lifetimes(program: Program) -> dict[Tensor, Lifetime]:

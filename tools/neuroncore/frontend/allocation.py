@@ -115,8 +115,8 @@ def _fault(tensor: Tensor, address: Any, partitions: int, nbytes: int) -> str | 
             return f"psum has {machine.psum_banks} banks"
         if byte < 0 or byte + nbytes > machine.psum_bank_bytes:
             return f"a bank has {machine.psum_bank_bytes} bytes per partition, the tile takes {nbytes}"
-    elif byte < 0 or byte + nbytes > machine.sbuf_usable_bytes_per_partition:
-        return f"kernels may use {machine.sbuf_usable_bytes_per_partition} bytes per partition"
+    elif byte < 0 or byte + nbytes > machine.sbuf_bytes_per_partition:
+        return f"sbuf has {machine.sbuf_bytes_per_partition} bytes per partition, the tile takes {nbytes}"
     return None
 
 

@@ -1,8 +1,8 @@
 """Index expressions as kernels write them: loop variables, `nl.arange`, and affine arithmetic on both.
 
 An `IndexExpr` is an affine expression seen as a NumPy array of integers: its `shape` holds the extents of the tile
-axes that it runs over (1 where it does not vary), so that two of them broadcast as NumPy arrays do. Comparisons give
-`Condition`s, which masks are made of.
+axes that it runs over, so that two of them broadcast as NumPy arrays do. Comparisons give `Condition`s, which masks are
+made of.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class IndexExpr:
     __array_ufunc__ = None
 
     def __init__(self, affine: Affine, shape: tuple[int, ...] = ()) -> None:
-        """`shape` has one extent for every axis, 1 where the expression does not vary."""
+        """`shape` has one extent for every axis."""
         self.affine = affine
         self.shape = shape
 
@@ -503,16 +503,17 @@ class MGridMaker:
     """The object `nl.mgrid`."""
 
     def __getitem__(self, key: Any) -> MGrid:
-        """Slices with constant bounds, one per axis."""
+        """Slices of constant length, one per axis. Every index array has the shape of the whole grid, as in NumPy."""
         keys = key if isinstance(key, tuple) else (key,)
-        parts = []
+        parts: list[IndexExpr] = []
         for k, s in enumerate(keys):
             if not isinstance(s, slice):
                 raise NKIError("unsupported_index_expression", "nl.mgrid takes slices", line=current().line())
             base = arange(0 if s.start is None else s.start, s.stop, s.step or 1)
             expander = tuple(slice(None) if j == k else None for j in range(len(keys)))
             parts.append(base[expander])
-        return MGrid(tuple(parts))
+        shape = tuple(part.shape[k] for k, part in enumerate(parts))
+        return MGrid(tuple(IndexExpr(part.affine, shape) for part in parts))
 
 
 mgrid = MGridMaker()

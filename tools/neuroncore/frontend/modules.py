@@ -6,6 +6,7 @@ import functools
 import types
 from typing import Any
 
+from ..dtypes import as_dtype
 from ..errors import NKIError
 from ..ir import Buffer
 from .allocation import Memory
@@ -29,6 +30,11 @@ def _beta1() -> dict[str, types.ModuleType]:
     nisa = module("neuronxcc.nki.isa", isa.contents())
     typing = module("neuronxcc.nki.typing", typing_contents())
     compiler = module("neuronxcc.nki.compiler", compiler_contents())
+    constants = module("neuronxcc.nki.isa.constants", isa.enumerations())
+    sizes = module(
+        "neuronxcc.nki.language.constants", {"sizeinbytes": lambda dtype: as_dtype(dtype).itemsize}
+    )
+    nisa.__dict__["constants"], nl.__dict__["constants"] = constants, sizes
     nki = module(
         "neuronxcc.nki",
         {
@@ -42,6 +48,7 @@ def _beta1() -> dict[str, types.ModuleType]:
             "isa": nisa,
             "typing": typing,
             "compiler": compiler,
+            "tensor": TensorMarker("tensor"),
         },
     )
     root = module("neuronxcc", {"nki": nki})
@@ -52,6 +59,8 @@ def _beta1() -> dict[str, types.ModuleType]:
         "neuronxcc.nki.isa": nisa,
         "neuronxcc.nki.typing": typing,
         "neuronxcc.nki.compiler": compiler,
+        "neuronxcc.nki.isa.constants": constants,
+        "neuronxcc.nki.language.constants": sizes,
     }
 
 

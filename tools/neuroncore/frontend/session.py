@@ -164,6 +164,8 @@ class Session:
         """Experimental flags that the kernel is decorated with."""
         self.shared = SharedTensors()
         self.allocation = Allocations()
+        self.transposed: dict[Tensor, Tensor | None] = {}
+        """Transposes that the tensor engine left in PSUM, and their copies in SBUF where a matmul needed one."""
         self.registers: dict[str, Access] = {}
         """Where the reduction registers of each engine were last put."""
         self._in_bounds: dict[int, tuple[Any, ...]] = {}

@@ -6,6 +6,7 @@ not mix the two.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -289,10 +290,10 @@ def _advanced(access: Access, keys: list[Any]) -> Access:
         if isinstance(k, slice):
             position = len(shape) - shift + full.index(axis)
             replacement[axis] = Affine.of(position) if access.shape[axis] > 1 else 0
-        elif isinstance(k, Tile):
-            indirect[axis] = _indirect(RuntimeIndex(k, IndexExpr(Affine(0))), shape, shift)
-        elif isinstance(k, RuntimeIndex):
-            indirect[axis] = _indirect(k, shape, shift)
+        elif isinstance(k, Tile | RuntimeIndex):
+            index_read = k if isinstance(k, RuntimeIndex) else RuntimeIndex(k, IndexExpr(Affine(0)))
+            _check_index_tile(access, index_read.tile)
+            indirect[axis] = _indirect(index_read, shape, shift)
         elif isinstance(k, IndexExpr):
             replacement[axis] = shift_axes(k.affine, len(shape) - shift - len(k.shape))
         else:
@@ -320,23 +321,43 @@ def _dimension_of(access: Access, axis: int) -> tuple[int, Affine]:
     )
 
 
-def _indirect(index: RuntimeIndex, shape: tuple[int, ...], trailing: int) -> Indirect:
-    """An index read at run time, over the axes of a tile of shape `shape`, whose last `trailing` axes it does not have."""
-    tile = index.tile
+def _check_index_tile(access: Access, tile: Tile) -> None:
+    """Refuse an index tile that no instruction takes as one.
+
+    Raises:
+        NKIError: `err_indirect_indices_free_dim` for one with a free axis, as nl.mgrid makes it; wrong memory or type.
+    """
+    line = current().line()
+    if (
+        not access.tensor.buffer.on_chip
+        and current().dialect == "neuronxcc.nki"
+        and math.prod(tile.shape[1:]) > 1
+    ):
+        raise NKIError(
+            "err_indirect_indices_free_dim",
+            f"{access.tensor.name} is indexed with the tile {tile!r}, which has a free axis",
+            line=line,
+            remedy="use one index per partition, indices[nl.arange(n)[:, None], 0]; nl.mgrid does not work for it",
+        )
     if tile.buffer is not Buffer.SBUF:
         raise NKIError(
             "err_unsupported_memory",
             f"index tile {tile!r} is in {tile.buffer}, it must be in sbuf",
-            line=current().line(),
+            line=line,
             remedy="load the indices with nl.load first",
         )
     if np.dtype(tile.dtype).kind not in "iu":
         raise NKIError(
             "invalid_index_dtype",
             f"index tile {tile!r} has type {tile.dtype}",
-            line=current().line(),
+            line=line,
             remedy="use an int32 or uint32 tile as index",
         )
+
+
+def _indirect(index: RuntimeIndex, shape: tuple[int, ...], trailing: int) -> Indirect:
+    """An index read at run time, over the axes of a tile of shape `shape`, whose last `trailing` axes it does not have."""
+    tile = index.tile
     axes = len(shape) - trailing
     shift = axes - len(tile.shape)
     inner = tile.access.substitute({k: Affine.of(k + shift) for k in range(len(tile.shape))})

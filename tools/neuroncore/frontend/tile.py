@@ -128,15 +128,13 @@ class Tile:
         """A part: slices, `nl.ds`, integers and loop indices, or `nl.arange` expressions; never both kinds at once."""
         return Tile(subscripts().index_access(self.access, key))
 
-    def reshape(self, *shape: Any) -> Tile:
+    def reshape(self, shape: Any, *more: Any) -> Tile:
         """The same elements in another shape, where that is a view."""
-        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return Tile(views().reshape_access(self.access, tuple(as_extent(d) for d in dims)))
+        return Tile(views().reshape_access(self.access, _extents(shape, more)))
 
-    def broadcast_to(self, *shape: Any) -> Tile:
+    def broadcast_to(self, shape: Any, *more: Any) -> Tile:
         """A view that repeats axes of extent 1 (along the partition axis the hardware needs a matmul for it)."""
-        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return Tile(views().broadcast_access(self.access, tuple(as_extent(d) for d in dims)))
+        return Tile(views().broadcast_access(self.access, _extents(shape, more)))
 
     def expand_dims(self, axis: Any) -> Tile:
         """Insert axes of extent 1."""
@@ -260,6 +258,12 @@ def views() -> Any:
     from . import views as module
 
     return module
+
+
+def _extents(shape: Any, more: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape given as one tuple or as several numbers."""
+    dims = shape if isinstance(shape, tuple | list) else (shape, *more)
+    return tuple(as_extent(d) for d in dims)
 
 
 def as_extent(value: Any) -> int:

@@ -12,10 +12,14 @@ import dataclasses
 import math
 
 from ..compiler.liveness import Lifetime, Use, lifetimes
-from ..compiler.program import Nest, Op, Program
+from ..compiler.program import Engine, Nest, Op, Program, walk
 from ..ir import Access, Affine, Buffer, LoopKind, LoopVar, Tensor
 from ..machine import Machine
+from .costs import busy_ns, transfer_ns
 from .pools import LARGE_TILE_SHARE, Death, crowded_nests
+
+_MOST_COPIES = 16
+"""Instances that are kept of a tile at most, however fast its loop."""
 
 _MAX_UNITS_PER_ACCESS = 16
 """Accesses that would touch more units than this see the dimension as a whole: precision bought at a bounded cost."""
@@ -159,10 +163,7 @@ def _storage(life: Lifetime, machine: Machine, banks: dict[Tensor, int]) -> Stor
     elif innermost.kind in (LoopKind.RANGE, LoopKind.SEQUENTIAL):
         copies = 1
     else:
-        copies = int(machine.buffer_copies)
-        if any(u.op.transfer is not None and u.op.transfer.scratch for u in life.uses):
-            # Tiles on their way to or from the spill area: as many as hide the latency of the queues.
-            copies = max(copies, int(machine.spill_buffer_bytes) // max(1, life.footprint_bytes()))
+        copies = max(int(machine.buffer_copies), _hiding_latency(life, innermost, machine))
     storage = Storage(tensor, innermost, copies, granules, tuple(weights), scope_vars)
     tile = tensor.free_bytes_per_partition
     if tile * LARGE_TILE_SHARE >= machine.sbuf_usable_bytes:
@@ -176,6 +177,37 @@ def _storage(life: Lifetime, machine: Machine, banks: dict[Tensor, int]) -> Stor
             math.prod(g for d, g in enumerate(granules) if d > tensor.par_dim) * tensor.dtype.itemsize
         )
     return storage
+
+
+def _hiding_latency(life: Lifetime, scope: Nest, machine: Machine) -> int:
+    """Instances that hide a tile's transfer behind the computation of its loop.
+
+    The compiler orders instructions by its own estimate of their latency: a tile of a fast loop is fetched several
+    iterations ahead, one of a slow loop while its predecessor is worked on. Evidence: silu's loop computes as long as a
+    transfer takes, and has two buffers; the spilled tiles of gqa and bmm_softmax, consumed three to five times as fast,
+    are not held up by their latency, nor are lora's small stores, nor AWS's trn2 matmul that loads inside its K loop.
+    """
+    latency = 0.0
+    for use in life.uses:
+        transfer = use.op.transfer
+        if transfer is not None:
+            completion = machine.dma_completion_ns if transfer.hbm_read else 0.0
+            duration = max(transfer_ns(transfer, machine))
+            latency = max(latency, machine.dma_trigger_ns + completion + duration)
+    if latency <= 0:
+        return 1
+    pace = _compute_ns(scope, machine)
+    return min(_MOST_COPIES, 1 + round(latency / pace)) if pace > 0 else _MOST_COPIES
+
+
+def _compute_ns(nest: Nest, machine: Machine) -> float:
+    """Work of the busiest engine in one iteration of a loop."""
+    work: dict[Engine, float] = {}
+    for op, loops in walk(nest.body):
+        if op.transfer is None and nest.var not in op.once:
+            count = math.prod(n.trips for n in loops if n.var not in op.once)
+            work[op.engine] = work.get(op.engine, 0.0) + count * busy_ns(op, machine)
+    return max(work.values(), default=0.0)
 
 
 def _granule(uses: list[Use], d: int, scope_vars: frozenset[LoopVar], size: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import Dtype, as_dtype, is_float, is_integer
 from ...errors import NKIError
 from ...ir import Access, Buffer, Operand
-from ..emit import ON_CHIP, destination, integers_only, scalar_operand
+from ..emit import ON_CHIP, copy, destination, integers_only, scalar_operand
 from ..operand import operand
 from ..opnames import BITVEC
 from ..session import current
@@ -54,6 +54,22 @@ def tile_operand(value: Any, name: str, op: str, buffers: tuple[Buffer, ...] = O
             remedy="load or compute a tile in sbuf first",
         )
     return operand(value, name=name, op=op, buffers=buffers)
+
+
+def matmul_operand(value: Any, name: str, op: str) -> Access:
+    """An operand of the tensor engine, which reads SBUF only.
+
+    The result of a transpose, which the tensor engine leaves in PSUM, is copied first, as NKI's compiler does.
+    """
+    session = current()
+    if isinstance(value, Tile) and value.access.tensor in session.transposed:
+        tensor = value.access.tensor
+        copied = session.transposed[tensor]
+        if copied is None or copied.scope is not None and copied.scope not in session.loops:
+            copied = copy(Tile(tensor.whole())).access.tensor
+            session.transposed[tensor] = copied
+        value = Tile(Access(copied, value.access.index, value.access.shape))
+    return tile_operand(value, name, op, SBUF)
 
 
 def result_type(value: Any, default: Dtype) -> Dtype:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import NKIError
-from ...ir import Access
+from ...ir import Access, Affine
 from ..emit import ON_CHIP, destination, result, scalar_operand
 from ..operand import mask_parts
 from ..registry import api
@@ -24,7 +24,7 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
     """Per partition (count, mean, variance*count) of the even elements, then of the odd ones: [P, N <= 512] -> [P, 6]."""
     access = tile_operand(data, "data", "bn_stats")
     free_limit("bn_stats", 512, data=access)
-    conditions = mask_parts(mask, len(access.shape))
+    conditions = tuple(c for c in mask_parts(mask, len(access.shape)) if not _always(c, access))
     if any(a for condition in conditions for a in condition.axes()):
         raise NKIError(
             "err_unsupported_expression_in_mask",
@@ -41,6 +41,11 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
         mask_ndim=len(access.shape),
         hint="stats",
     )
+
+
+def _always(condition: Affine, access: Access) -> bool:
+    """Whether a condition holds for every element and iteration."""
+    return condition.bounds(lambda s: access.shape[s] if isinstance(s, int) else s.trips)[0] >= 0
 
 
 @api("nisa.bn_aggr", engine="vector", cost="max(MIN_II, 13*N/3)")

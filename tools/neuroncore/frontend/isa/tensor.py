@@ -13,7 +13,14 @@ from ..index import IndexExpr
 from ..registry import api
 from ..session import current
 from ..tile import Tile
-from .checks import SBUF, engine_name, free_limit, result_type, tile_operand, unsupported_on_target
+from .checks import (
+    engine_name,
+    free_limit,
+    matmul_operand,
+    result_type,
+    tile_operand,
+    unsupported_on_target,
+)
 
 DOUBLE_ROW = frozenset(["double_row", "double_row_gen3"])
 """Modes in which the PE array contracts two rows of 8-bit elements at a time."""
@@ -38,8 +45,8 @@ def nc_matmul(
     accumulates. With is_transpose=True and an identity as moving, it transposes. perf_mode="double_row_gen3" (trn2)
     contracts [K, 2, M] with [K, 2, N] in fp8.
     """
-    s = tile_operand(stationary, "stationary", "nc_matmul", SBUF)
-    m = tile_operand(moving, "moving", "nc_matmul", SBUF)
+    s = matmul_operand(stationary, "stationary", "nc_matmul")
+    m = matmul_operand(moving, "moving", "nc_matmul")
     attrs: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
         "is_moving_onezero": bool(is_moving_onezero),
@@ -216,7 +223,7 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
                 line=current().line(),
             )
         free_limit("nc_transpose", current().machine.partitions, data=access)
-    return result(
+    transposed = result(
         "nisa.nc_transpose",
         shape=(free, access.shape[0]),
         dtype=result_type(dtype, access.dtype),
@@ -226,3 +233,6 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
         mask=mask,
         hint="transposed",
     )
+    if where == "tensor":
+        current().transposed[transposed.access.tensor] = None
+    return transposed

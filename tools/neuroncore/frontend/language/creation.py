@@ -182,13 +182,23 @@ def zeros(
 
 
 @api("nl.ones", engine="vector or gpsimd")
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tile:
+def ones(
+    shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", lazy_initialization: bool = False
+) -> Tile:
     """A new on-chip tensor filled with ones."""
     return filled("nl.ones", shape, 1.0, dtype, buffer, name)
 
 
 @api("nl.full", engine="vector or gpsimd")
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tile:
+def full(
+    shape: Any,
+    fill_value: Any,
+    dtype: Any,
+    *,
+    buffer: Any = None,
+    name: str = "",
+    lazy_initialization: bool = False,
+) -> Tile:
     """A new on-chip tensor filled with a constant."""
     return filled("nl.full", shape, fill_value, dtype, buffer, name)
 

@@ -9,7 +9,7 @@ from ...errors import NKIError
 from ...ir import Buffer
 from ..allocation import needs_own_tensor
 from ..emit import result
-from ..isa.checks import SBUF, free_limit, tile_operand
+from ..isa.checks import free_limit, matmul_operand, tile_operand
 from ..isa.tensor import check_matmul, check_matmul_types
 from ..registry import api
 from ..session import current
@@ -22,7 +22,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Ti
 
     With transpose_x=True x is given as [K, M].
     """
-    a, b = tile_operand(x, "x", "matmul", SBUF), tile_operand(y, "y", "matmul", SBUF)
+    a, b = matmul_operand(x, "x", "matmul"), matmul_operand(y, "y", "matmul")
     machine = current().machine
     if transpose_x:
         check_matmul(a, b, "matmul")
@@ -71,7 +71,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
         )
     free_limit("transpose", current().machine.partitions, x=access)
     out = as_dtype(dtype, current().line()) if dtype is not None else x.dtype
-    return result(
+    transposed = result(
         "nl.transpose",
         shape=(access.free_size, access.shape[0]),
         dtype=out,
@@ -80,3 +80,5 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tile:
         buffer=Buffer.PSUM,
         hint="transposed",
     )
+    current().transposed[transposed.access.tensor] = None
+    return transposed

@@ -19,8 +19,8 @@ from ..views import broadcast_access
 
 
 def free_axes(axis: Any, ndim: int, op: str) -> tuple[int, ...]:
-    """The axes that a reduction names; in Beta 1 the trailing ones."""
-    return reduction_axes(axis, ndim, op, trailing=current().dialect == "neuronxcc.nki")
+    """The free axes that a reduction names, in any order and place: the compiler brings them together."""
+    return reduction_axes(axis, ndim, op, trailing=False)
 
 
 def _make_reduction(name: str, engine: str, doc: str, alias: str | None = None) -> Any:
@@ -60,13 +60,13 @@ def _make_reduction(name: str, engine: str, doc: str, alias: str | None = None) 
 REDUCTIONS = {
     name: _make_reduction(name, engine, doc, alias)
     for name, engine, doc, alias in (
-        ("sum", "vector", "Sum over trailing free axes.", "add"),
-        ("max", "vector", "Maximum over trailing free axes.", "maximum"),
-        ("min", "vector", "Minimum over trailing free axes.", "minimum"),
-        ("mean", "vector", "Mean over trailing free axes.", None),
-        ("var", "scalar and vector", "Population variance over trailing free axes.", None),
-        ("prod", "vector", "Product over trailing free axes.", "multiply"),
-        ("all", "vector", "1 where all elements along trailing free axes are non-zero.", "logical_and"),
+        ("sum", "vector", "Sum over free axes.", "add"),
+        ("max", "vector", "Maximum over free axes.", "maximum"),
+        ("min", "vector", "Minimum over free axes.", "minimum"),
+        ("mean", "vector", "Mean over free axes.", None),
+        ("var", "scalar and vector", "Population variance over free axes.", None),
+        ("prod", "vector", "Product over free axes.", "multiply"),
+        ("all", "vector", "1 where all elements along free axes are non-zero.", "logical_and"),
     )
 }
 
@@ -79,7 +79,7 @@ def _computed_type(dtype: Any, compute_dtype: Any, x: Tile) -> Dtype:
 
 @api("nl.softmax", engine="scalar and vector")
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Tile:
-    """exp(x - max) / sum over trailing free axes."""
+    """exp(x - max) / sum over free axes."""
     access = tile_operand(x, "x", "softmax")
     axes = free_axes(axis, len(access.shape), "softmax")
     out = _computed_type(dtype, compute_dtype, x)
@@ -104,7 +104,7 @@ def rms_norm(
     compute_dtype: Any = None,
     mask: Any = None,
 ) -> Tile:
-    """X * w / sqrt(sum(x^2) / n + epsilon) over trailing free axes; w broadcasts (or is None)."""
+    """X * w / sqrt(sum(x^2) / n + epsilon) over free axes; w broadcasts (or is None)."""
     access = tile_operand(x, "x", "rms_norm")
     axes = free_axes(axis, len(access.shape), "rms_norm")
     needs_own_tensor(
