@@ -323,7 +323,8 @@ class _Run:
         first, *others = self._settings.seeds
         plan = [(seed, Regime.normal) for seed in others]
         if self._settings.regimes:
-            plan += [(first, regime) for regime in self._problem.regimes if regime is not Regime.normal]
+            # First, because the inputs that regimes change are those of the seed that was run last.
+            plan = [(first, regime) for regime in self._problem.regimes if regime is not Regime.normal] + plan
         with self._prepared(arguments) as lease, self._allocate_outputs() as returned:
             with self._reference.draw(first, Regime.normal).tensors as inputs:
                 self._call(lease, "run", arrays=[inputs], writable=[returned])
