@@ -27,11 +27,12 @@ from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
 from nkibench.registry import problem_names
 from nodes.context import Caps, RunContext
+from nodes.endpoint import EndpointError
 from nodes.finish import summed_up
-from nodes.prepare import begin_run
+from nodes.prepare import begin_run, check_endpoints
 from nodes.problems import definition_of
 from nodes.services import RESOURCES, Resources, close_services, services
-from nodes.state import UserProblem
+from nodes.state import Stop, UserProblem
 
 from .workflow import STEPS_A_ROUND, build_graph
 
@@ -292,10 +293,18 @@ class _Drive:
         state = await graph.aget_state(self._config)
         if not state.values and not state.next:
             return await self._from_the_start()
-        goes_on = extend and state.values.get("round", 0) < self._context.iterations
+        # A run that a cap ended needs a higher one to go on; one that a fault or a person ended does not.
+        broken_off = state.values.get("stop_kind") in (Stop.FAULT, Stop.PERSON)
+        goes_on = (extend or broken_off) and state.values.get("round", 0) < self._context.iterations
+        if state.next or goes_on:
+            try:
+                await check_endpoints(self._context)
+            except EndpointError as error:
+                raise RunError(str(error)) from error
         if not state.next and goes_on and state.values.get("result"):
             # Back to where a round begins.
-            await graph.aupdate_state(self._config, {"stop": "", "result": {}}, as_node="budget_review")
+            fresh = {"stop": "", "stop_kind": "", "result": {}}
+            await graph.aupdate_state(self._config, fresh, as_node="budget_review")
         if any(task.interrupts for task in state.tasks) and self._on_question is None:
             raise RunPaused(self._run_id, [one.value for task in state.tasks for one in task.interrupts])
         if any(task.interrupts for task in state.tasks):

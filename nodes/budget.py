@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .context import OFFLINE, Caps, Price
-from .state import Frozen
+from .state import Frozen, Stop
 
 FREE = Price(input=0, output=0)
 
@@ -140,6 +140,8 @@ class Budget:
         self._settled = asyncio.Condition()
         self.stop: str = ""
         """The first cap that refused something, or the fault that ends the run; empty while all is well."""
+        self.stop_kind: str = ""
+        """Which of these it is (`Stop`)."""
 
     @property
     def spent(self) -> Spent:
@@ -150,9 +152,15 @@ class Budget:
         """Wall time left, in seconds; None without a cap."""
         return None if self._caps.wall_s is None else max(0.0, self._caps.wall_s - self.spent.wall_s)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, kind: Stop = Stop.CAP) -> None:
         """Let nothing more start; the first reason is kept."""
-        self.stop = self.stop or reason
+        if not self.stop:
+            self.stop, self.stop_kind = reason, kind.value
+
+    def out_of_time(self) -> CapReached:
+        """End for want of wall time."""
+        self.end(f"the cap of {self._caps.wall_s:g} s wall time is reached")
+        return CapReached(self.stop)
 
     async def reserve(self, model: str, prompt: Iterable[str], most_output_tokens: int) -> Reservation:
         """Set aside the worst case of a call.
@@ -217,7 +225,7 @@ class Budget:
         if self._caps.kernels is not None and len(self._kernels) >= self._caps.kernels:
             self.end(f"the cap of {self._caps.kernels} kernels is reached")
         if self.remaining_s() == 0.0:
-            self.end(f"the cap of {self._caps.wall_s:g} s wall time is reached")
+            raise self.out_of_time()
         if self.stop:
             raise CapReached(self.stop)
         self._kernels.add(place)

@@ -23,7 +23,7 @@ from .context import OFFLINE, AnswerMode, Role, RoleModel, RunContext
 from .endpoint import Endpoint, EndpointError, Fault, Patience
 from .models import chat_model, endpoint_name
 from .seeds import derive
-from .state import Frozen
+from .state import Frozen, Stop
 
 T = TypeVar("T")
 Fields = TypeVar("Fields", bound=BaseModel)
@@ -244,7 +244,7 @@ class Caller:
         run_id = self._context.replay_of
         known = await self._record.find_call(name, run_id)
         if known is None:
-            self._budget.end(f"run {run_id} has no call {name} to replay")
+            self._budget.end(f"run {run_id} has no call {name} to replay", Stop.FAULT)
             raise NoAnswer(self._budget.stop)
         if known.prompt != asked and not self._told_of_prompts:
             self._told_of_prompts = True
@@ -279,7 +279,7 @@ class Caller:
         except EndpointError as error:
             if error.fault is Fault.REFUSED:
                 # No later call can do better: stop before more is spent, and keep what was found.
-                self._budget.end(str(error))
+                self._budget.end(str(error), Stop.FAULT)
             raise NoAnswer(str(error)) from error
         finally:
             usd = await self._budget.settle(reservation, usage)

@@ -82,7 +82,7 @@ def group_of(state: Exploration, drafts: tuple[Draft, ...], failure: str | None 
         parent=Candidate.model_validate(state["candidate"]),
         candidate_index=state["candidate_index"],
         plan_index=state["plan_index"],
-        plan=Plan.model_validate(plan) if plan else None,
+        plan=Plan.model_validate(plan).brief() if plan else None,
         drafts=drafts,
         failure=failure,
     )

@@ -16,7 +16,14 @@ from memory_store.ledger import RunStatus
 from .context import RunContext
 from .events import emit
 from .services import Services, close_services, services
-from .state import Candidate, State
+from .state import Candidate, State, Stop
+
+STATUS = {
+    Stop.CAP.value: RunStatus.CAPPED,
+    Stop.FAULT.value: RunStatus.FAILED,
+    Stop.PERSON.value: RunStatus.STOPPED,
+}
+"""How the ledger names a run that ended before its last round."""
 
 
 async def finish(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
@@ -32,7 +39,7 @@ async def finish(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     shared = await services(state["run_id"], context)
     try:
         result = await summed_up(shared, state)
-        status = RunStatus.CAPPED if result["stopped"] else RunStatus.FINISHED
+        status = STATUS.get(state["stop_kind"], RunStatus.FINISHED)
         await shared.record.set_status(status, result["stopped"])
     finally:
         await close_services(state["run_id"])

@@ -48,6 +48,7 @@ async def prepare(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         "queue": [],
         "tried": {},
         "stop": "",
+        "stop_kind": "",
         "result": {},
         "error": "",
     }
@@ -70,9 +71,7 @@ async def _start(state: State, context: RunContext, run_id: str) -> dict[str, An
     given = state["problem"]
     name, definition = definition_of(given.model_dump() if hasattr(given, "model_dump") else given)
     await asyncio.to_thread(problem_of, definition)
-    if not context.replay_of:
-        checked = {context.role(role).model_dump_json(): context.role(role) for role in Role}
-        await asyncio.gather(*(check_endpoint(settings) for settings in checked.values()))
+    await check_endpoints(context)
     await begin_run(run_id, name, context)
     shared = await services(run_id, context, definition)
     try:
@@ -80,6 +79,18 @@ async def _start(state: State, context: RunContext, run_id: str) -> dict[str, An
     except CannotStart as error:
         await shared.record.set_status(RunStatus.FAILED, str(error))
         raise
+
+
+async def check_endpoints(context: RunContext) -> None:
+    """See that every role's model answers, before anything is spent.
+
+    Raises:
+        EndpointError: one does not; one line.
+    """
+    if context.replay_of:
+        return
+    checked = {context.role(role).model_dump_json(): context.role(role) for role in Role}
+    await asyncio.gather(*(check_endpoint(settings) for settings in checked.values()))
 
 
 async def begin_run(run_id: str, problem: str, context: RunContext) -> None:

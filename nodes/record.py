@@ -131,6 +131,18 @@ class Record:
         )
         await asyncio.to_thread(self._ledger.put_plan, row)
 
+    async def plan(self, round: int, parent_id: str, index: int) -> dict[str, Any]:
+        """A plan that was kept.
+
+        Raises:
+            KeyError: there is none in that place.
+        """
+        plans = await asyncio.to_thread(self._ledger.plans, self.run_id, problem=self.problem, round=round)
+        for one in plans:
+            if (one.parent_id, one.index) == (parent_id, index):
+                return one.plan
+        raise KeyError(f"no plan {index} of kernel {parent_id} in round {round}")
+
     async def keep_candidate(self, **fields: Any) -> None:
         """Keep what came to stand in a place of a round; `fields` as in `CandidateRecord`."""
         row = CandidateRecord(run_id=self.run_id, problem=self.problem, **fields)

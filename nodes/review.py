@@ -11,7 +11,7 @@ from langgraph.types import interrupt
 from .context import RunContext
 from .planner import propose
 from .services import services
-from .state import Candidate, Exploration, Plan, PlanGroup, State
+from .state import Candidate, Exploration, Plan, PlanGroup, State, Stop
 
 
 async def draft(state: Exploration, runtime: Runtime[RunContext]) -> dict[str, Any]:
@@ -89,4 +89,4 @@ async def budget_review(state: State, runtime: Runtime[RunContext]) -> dict[str,
     if answer == "continue":
         # Asked again when as much again is spent.
         return {"approved_usd": spent + context.soft_usd}
-    return {"stop": f"stopped by a person after {spent:.4f} USD"}
+    return {"stop": f"stopped by a person after {spent:.4f} USD", "stop_kind": Stop.PERSON.value}

@@ -13,14 +13,15 @@ from memory_store.curation import Child, Group, curate
 from memory_store.experience import Kind
 from tools.evaluation import Stage, Status
 
+from .budget import CapReached
 from .context import RunContext
-from .evaluator import keep_verdict, slot, verdict
+from .evaluator import NOT_EVALUATED, keep_verdict, slot, verdict
 from .events import emit
 from .services import Services, services
-from .state import Candidate, Lesson, PlanGroup, State
+from .state import Candidate, Lesson, PlanGroup, State, Stop
 
-MOST_TRIED = 48
-"""Lines kept of what was tried on one kernel: four rounds of the paper's twelve plans."""
+MOST_TRIED = 36
+"""Lines kept of what was tried on one kernel: three rounds of the paper's twelve plans."""
 
 
 async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
@@ -43,7 +44,7 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
         },
     )
     if groups and all(group.plan is None for group in groups):
-        shared.budget.end(f"round {round} came to no plan: {groups[0].failure}")
+        shared.budget.end(f"round {round} came to no plan: {groups[0].failure}", Stop.FAULT)
     drafts = [draft for group in groups for draft in group.drafts]
     correct = sum(draft.is_correct for draft in drafts)
     tried = {candidate.kernel_id: _tried(state, groups, candidate) for candidate in kept}
@@ -70,6 +71,7 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
         "lessons": [lesson.plain() for lesson in lessons],
         "tried": tried,
         "stop": shared.budget.stop,
+        "stop_kind": shared.budget.stop_kind,
         "messages": [AIMessage(line, id=f"{state['run_id']}-round-{round}")],
     }
 
@@ -91,8 +93,8 @@ async def promoted(
         # What a slow kernel teaches, it teaches by being slow.
         wanted |= {lesson.fast_kernel_id for lesson in lessons if lesson.kind == Kind.POSITIVE.value}
         ids = sorted(wanted)
-        found = await asyncio.gather(*(shared.evaluation_of(one, Stage.promote) for one in ids))
-        failed = {one: verdict(it) for one, it in zip(ids, found, strict=True) if it.status != Status.correct}
+        found = await asyncio.gather(*(_full_verdict(shared, one) for one in ids))
+        failed = {one: it for one, it in zip(ids, found, strict=True) if it["status"] != Status.correct.value}
         if not failed:
             return groups, kept, lessons
         groups = [without(group, failed) for group in groups]
@@ -100,6 +102,14 @@ async def promoted(
             for draft in group.drafts:
                 if draft.kernel_id in failed:
                     await keep_verdict(shared, group, draft)
+
+
+async def _full_verdict(shared: Services, kernel_id: str) -> dict[str, Any]:
+    """A kernel's verdict on all seeds and regimes; one that there is no time left for is not kept."""
+    try:
+        return verdict(await shared.evaluation_of(kernel_id, Stage.promote))
+    except CapReached as error:
+        return {"status": NOT_EVALUATED, "latency_ms": None, "percent_of_peak": None, "error": str(error)}
 
 
 def without(group: PlanGroup, failed: Mapping[str, dict[str, Any]]) -> PlanGroup:
@@ -170,8 +180,6 @@ def lessons_of(groups: Sequence[PlanGroup], context: RunContext, round: int) -> 
     pairs = curate(offered, t_pos=context.t_pos, t_neg=context.t_neg, top_k=context.top_k)
     lessons = []
     for pair in pairs:
-        plan = by_key[pair.key].plan
-        assert plan is not None
         lessons.append(
             Lesson(
                 kind=pair.kind.value,
@@ -181,7 +189,7 @@ def lessons_of(groups: Sequence[PlanGroup], context: RunContext, round: int) -> 
                 fast_latency_ms=pair.fast_latency_ms,
                 speedup=pair.speedup,
                 parent_id=by_key[pair.key].parent.kernel_id,
-                plan=plan,
+                plan_index=by_key[pair.key].plan_index,
                 round=round,
             )
         )

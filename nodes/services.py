@@ -158,7 +158,10 @@ class Services:
         """The evaluation of a kept kernel: found in the ledger, or made now, never twice at once.
 
         `Stage.screen` looks at one input, `Stage.promote` at every seed and regime. What is known from the further
-        stage, or failed in the nearer one, is not done again.
+        stage is not done again.
+
+        Raises:
+            CapReached: the wall time ends before the evaluation does.
         """
         for known in (Stage.promote, stage):
             if (kernel_id, known) in self._evaluated:
@@ -178,7 +181,11 @@ class Services:
             found = Evaluation.model_validate(known.result)
         else:
             kernel = Kernel.from_source(await self.source(kernel_id))
-            found = await self.evaluator.aevaluate(kernel, self.problem, stage)
+            try:
+                async with asyncio.timeout(self.budget.remaining_s()):
+                    found = await self.evaluator.aevaluate(kernel, self.problem, stage)
+            except TimeoutError:
+                raise self.budget.out_of_time() from None
             await self.record.keep_evaluation(
                 kernel_id,
                 {**self.evaluation_key, "stage": stage.value},

@@ -5,6 +5,7 @@ A kernel travels as its content hash; its source, its evaluation and what models
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AnyMessage
@@ -20,6 +21,14 @@ class Frozen(BaseModel):
     def plain(self) -> dict[str, Any]:
         """As a channel holds it: JSON types only, which every checkpointer can read back."""
         return self.model_dump(mode="json")
+
+
+class Stop(StrEnum):
+    """What can end a run before its last round."""
+
+    CAP = "cap"
+    FAULT = "fault"
+    PERSON = "person"
 
 
 class UserProblem(Frozen):
@@ -50,6 +59,10 @@ class Plan(Frozen):
     change: str
     expected: str = ""
     rewrite: str | None = None
+
+    def brief(self) -> Plan:
+        """What the search itself needs of it; the whole text is in the ledger."""
+        return self.model_copy(update={"bottleneck": "", "change": "", "expected": ""})
 
 
 class Candidate(Frozen):
@@ -109,7 +122,7 @@ class Lesson(Frozen):
     fast_latency_ms: float
     speedup: float
     parent_id: str
-    plan: Plan
+    plan_index: int
     round: int
 
 
@@ -169,7 +182,9 @@ class State(TypedDict, total=False):
     tried: dict[str, list[str]]
     """For every kernel of the frontier, one line for each plan tried on it. Set by selector."""
     stop: str
-    """Why no further round begins: rounds done, a cap reached, an endpoint that refuses. Set by selector."""
+    """Why no further round begins before the last one: a cap, a fault, a person. Set by selector, budget_review."""
+    stop_kind: str
+    """Which of these it is (`Stop`). Set with stop."""
     messages: Annotated[list[AnyMessage], add_messages]
     """A line of progress for chat clients, one a round. Appended by selector and finish."""
     result: dict[str, Any]

@@ -16,7 +16,7 @@ from .events import emit
 from .features import features
 from .prompt import summarizer_prompt
 from .services import Services, services
-from .state import Lesson
+from .state import Lesson, Plan
 
 
 class SummaryAnswer(BaseModel):
@@ -47,12 +47,13 @@ async def summarizer(state: Summary, runtime: Runtime[RunContext]) -> dict[str, 
     slow, fast = await shared.source(lesson.slow_kernel_id), await shared.source(lesson.fast_kernel_id)
     if slow.split() == fast.split():
         return {"learned": []}
+    plan = Plan.model_validate(await shared.record.plan(lesson.round, lesson.parent_id, lesson.plan_index))
     key = CallKey(role=Role.SUMMARIZER, round=lesson.round, kernel_id=lesson.parent_id, plan=state["index"])
     prompt = summarizer_prompt(
         shared.facts,
         slow=slow,
         fast=fast,
-        plan=lesson.plan,
+        plan=plan,
         outcome=_outcome(lesson),
         budget_tokens=context.summarizer.prompt_tokens,
     )
@@ -63,7 +64,7 @@ async def summarizer(state: Summary, runtime: Runtime[RunContext]) -> dict[str, 
         return {"learned": []}
     if not answer.found or not answer.title.strip():
         return {"learned": []}
-    experience = await _experience(shared, lesson, answer)
+    experience = await _experience(shared, lesson, plan, answer)
     emit(
         "learned",
         round=lesson.round,
@@ -88,7 +89,7 @@ def _outcome(lesson: Lesson) -> str:
     )
 
 
-async def _experience(shared: Services, lesson: Lesson, answer: SummaryAnswer) -> Experience:
+async def _experience(shared: Services, lesson: Lesson, plan: Plan, answer: SummaryAnswer) -> Experience:
     parent = await shared.evaluation_of(lesson.parent_id)
     return Experience(
         kind=Kind(lesson.kind),
@@ -101,7 +102,7 @@ async def _experience(shared: Services, lesson: Lesson, answer: SummaryAnswer) -
         operator=shared.problem.operator,
         target=shared.context.target,
         bottleneck=parent.bounds.limiting if parent.bounds else "",
-        rewrite=lesson.plan.rewrite,
+        rewrite=plan.rewrite,
         features=features(await shared.source(lesson.parent_id)),
         run_id=shared.run_id,
         round=lesson.round,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from graph.run import RunError, RunStopped, aoptimize
+from graph.run import RunError, RunStopped, aoptimize, aresume
 from memory_store.ledger import Ledger
 from nodes.context import Caps, Price
 
@@ -140,6 +140,12 @@ async def test_a_key_refused_in_the_middle_ends_the_run_with_what_it_has(stand_i
     endpoint.faults = faults
     result = await aoptimize(stand_in.problem, using(stand_in, endpoint))
     assert "wrong key" in result.stopped and result.kernels_evaluated >= 6
+    with pytest.raises(RunError, match="refuses the key"):
+        await aresume(result.run_id)
+    endpoint.key = "right"
+    endpoint.faults = lambda number: None
+    resumed = await aresume(result.run_id)
+    assert resumed.iterations == 3 and not resumed.stopped and resumed.tokens == endpoint.tokens
 
 
 async def test_an_endpoint_that_goes_down_pauses_the_run_until_it_is_back(stand_in, serve):
@@ -183,8 +189,6 @@ async def test_draws_are_spread_over_an_ensemble(stand_in, serve):
 
 async def test_a_run_resumed_after_a_drain_pays_nothing_twice(stand_in, serve):
     from langgraph.runtime import RunControl
-
-    from graph.run import aresume
 
     endpoint = serve()
     context = using(stand_in, endpoint).model_copy(update={"response_cache": False})

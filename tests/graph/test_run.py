@@ -311,3 +311,20 @@ async def test_models_that_never_plan_end_the_run(stand_in):
 async def test_three_lines_are_enough(stand_in):
     result = await asyncio.to_thread(optimize, stand_in.problem, stand_in.quick)
     assert result.speedup > 1.2
+
+
+async def test_wall_time_is_a_cap_for_evaluations_too(stand_in):
+    started = asyncio.Event()
+
+    class Slow(type(stand_in.evaluator)):
+        async def aevaluate(self, kernel, problem, stage=None):
+            if "Step" in kernel.source:
+                started.set()
+                await asyncio.Event().wait()
+            return await super().aevaluate(kernel, problem, stage)
+
+    stand_in.evaluator = Slow()
+    context = stand_in.quick.model_copy(update={"caps": Caps(wall_s=2)})
+    result = await aoptimize(stand_in.problem, context)
+    assert started.is_set() and "2 s wall time" in result.stopped
+    assert result.wall_s < 4 and result.kernels_evaluated == 0
