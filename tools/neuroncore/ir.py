@@ -395,6 +395,16 @@ class Access:
 
 Operand = Access | float | int | bool | None
 
+REDUCED_OPERAND = {
+    "nisa.tensor_reduce": "data",
+    "nisa.bn_stats": "data",
+    "nisa.bn_aggr": "data",
+    "nisa.max8": "src",
+    "nisa.nc_find_index8": "data",
+    **{f"nl.{name}": "x" for name in ("sum", "max", "min", "mean", "var", "prod", "all")},
+}
+"""Operations whose result lacks axes of an operand, and that operand's name."""
+
 
 class Instr:
     """One NKI API call.
@@ -405,8 +415,8 @@ class Instr:
         args: tile and scalar operands by the API's parameter names, in signature order. Scalars are Python numbers.
         attrs: everything else, by parameter name: operation names as strings (``"add"``, ``"exp"``), flags, axes.
             ``accumulate=True`` marks ``dst += op(...)`` of a matmul into PSUM.
-        mask: affine conditions ``expression >= 0`` over loop variables and the axes of ``dsts[0]``; elements for which
-            one is false are neither read nor written.
+        mask: affine conditions ``expression >= 0`` over loop variables and the axes of ``dsts[0]`` (of the operand for
+            reductions, see `mask_space`); elements for which one is false are neither read nor written.
         line: line in the kernel's source.
     """
 
@@ -433,6 +443,12 @@ class Instr:
     def dst(self) -> Access:
         """The first (usually only) destination."""
         return self.dsts[0]
+
+    @property
+    def mask_space(self) -> tuple[int, ...]:
+        """Extents of the axes that the mask speaks of: those of ``dsts[0]``, of the operand for reductions."""
+        operand = self.args.get(REDUCED_OPERAND.get(self.op, ""))
+        return operand.shape if isinstance(operand, Access) else self.dsts[0].shape
 
     def reads(self) -> list[Access]:
         """Every tile it reads, index tiles of indirect accesses and its own destination when accumulating included."""

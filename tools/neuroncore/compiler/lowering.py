@@ -144,7 +144,7 @@ class _Lowering:
         assert self.instr is not None
         name = self.instr.op
         fields.setdefault("mask", self.instr.mask)
-        fields.setdefault("mask_shape", self.instr.dsts[0].shape)
+        fields.setdefault("mask_shape", self.instr.mask_space)
         fields.setdefault("elements", max([_free(dst), *(_free(r) for r in reads)]))
         if kind in _LANE_BOUND and _shifts_lanes(dst, reads):
             # Lanes are fixed: the result lands on the operands' partitions and one copy moves it (rope's lower half).
