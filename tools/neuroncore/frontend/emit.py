@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Dtype, as_dtype, is_integer, of_scalar, promote
+from ..dtypes import FLOAT32, Dtype, as_dtype, is_integer, of_scalar, promote
 from ..errors import NKIError
 from ..ir import Access, Affine, Buffer, Indirect, Instr, Loop, LoopKind, LoopVar, Operand, identity_index
 from .index import Condition, IndexExpr, broadcast_shapes
@@ -385,6 +385,8 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Ti
         out = as_dtype(dtype, current().line())
     elif name in COMPARISONS:
         out = as_dtype("bool_")
+    elif name == "divide" and is_integer(promoted):
+        out = FLOAT32
     else:
         out = promoted
     return result(op, shape=shape, dtype=out, args=args, mask=mask)

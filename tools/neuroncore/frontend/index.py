@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NKIError
-from ..ir import Affine, LoopKind, LoopVar
+from ..ir import Affine, LoopVar
 from .session import NeedsInteger, current
 
 
@@ -420,15 +420,6 @@ class Condition:
                         remedy="use mask= on the operation instead of an if, and & instead of and between masks",
                     )
                 loops += part.affine.loops()
-        session = current()
-        if not session.unrolls_freely and any(session.kind_of(v) is LoopKind.AFFINE for v in loops):
-            names = ", ".join(sorted({v.name for v in loops}))
-            raise NKIError(
-                "err_dynamic_control_flow_not_supported",
-                f"an if statement depends on the loop index {names} of a loop that is not unrolled",
-                line=current().line(),
-                remedy="use nl.static_range or Python's range for that loop, or a mask",
-            )
         raise NeedsInteger(loops, "an if statement depends on a loop index")
 
 

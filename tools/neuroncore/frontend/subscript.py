@@ -125,6 +125,7 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
     parts: list[Affine] = []
     """For every axis of `access`, its position as an expression of the new axes."""
     shape: list[int] = []
+    dropped: list[int] = []
     for k in keys:
         if k is None:
             shape.append(1)
@@ -147,6 +148,7 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
             position = k if k >= 0 else k + extent
             if not 0 <= position < extent:
                 raise out_of_bounds(access.tensor, axis, position, position, extent)
+            dropped.append(axis)
             parts.append(Affine(position))
             continue
         if isinstance(k, slice | DynamicSlice):
@@ -157,10 +159,18 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
         else:
             scalar = _scalar_index(k, extent, access)
             _check_range(access, axis, scalar.bounds(_trips), 1, 1)
+            dropped.append(axis)
             parts.append(scalar)
-    session = current()
     index: tuple[Affine | Indirect, ...]
+    session = current()
     whole = access.index is identity_index(access.tensor.shape) and extents == access.tensor.shape
+    if dropped and access.tensor.buffer.on_chip:
+        # A tile keeps two axes: t[0, 0:512] has shape (1, 512), and t[0:128, 0] has shape (128, 1).
+        if (access.tensor.par_dim if whole else _partition_axis(access)) in dropped:
+            parts = [shift_axes(part, 1) for part in parts]
+            shape = [1, *shape]
+        if len(shape) == 1:
+            shape.append(1)
     if whole:
         index = tuple(parts)
     else:
@@ -168,6 +178,13 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
     if whole or session.trusts(access.index):
         session.trust(index)
     return Access(access.tensor, index, tuple(shape))
+
+
+def _partition_axis(access: Access) -> int:
+    """The axis of an on-chip view that runs over the partitions: the first, unless its index says otherwise."""
+    p = access.index[access.tensor.par_dim]
+    along = p.axes() if isinstance(p, Affine) else ()
+    return along[0] if along else 0
 
 
 def _is_plain(bound: Any) -> bool:

@@ -37,7 +37,7 @@ from .session import (
     Retrace,
     Session,
     activate,
-    in_kernel,
+    current,
     out_of_time,
 )
 from .source import ANNOTATION_HOOK, KERNEL_FILE, LOOP_HOOK, WHILE_HOOK, Hooks, SourceMap
@@ -78,7 +78,14 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A kernel called from a kernel runs inline."""
-        session = in_kernel()
+        session = current()
+        if session.loading:
+            raise NKIError(
+                "unsupported_api",
+                f"kernel `{self.__name__}` is run while its module is loaded",
+                line=session.line(),
+                remedy='put what runs the kernel under `if __name__ == "__main__":`',
+            )
         if self.grid:
             raise NKIError(
                 "err_nested_kernel_with_spmd_grid",

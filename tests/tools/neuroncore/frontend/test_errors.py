@@ -115,16 +115,16 @@ CASES = [
     Case(
         "err_dynamic_control_flow_not_supported",
         """
-        for i in nl.affine_range(2):
-            if i == 0:  # here
-                nl.store(out[i_p, i_f], nl.load(x[i_p, i_f]))
+        t = nl.load(x[0:1, 0:1])
+        if t > 0:  # here
+            nl.store(out[i_p, i_f], nl.load(x[i_p, i_f]))
         """,
         """
-        for i in nl.static_range(2):
+        for i in nl.affine_range(2):
             if i == 0:
                 nl.store(out[i_p, i_f], nl.load(x[i_p, i_f]))
         """,
-        "i",
+        "only known at run time",
     ),
     Case(
         "err_exceed_max_supported_dimension",
