@@ -1,0 +1,214 @@
+"""What all lowerings share: where instructions go, and how operands reach the engines.
+
+Engines cannot read a tile that repeats over partitions, nor write a result to other partitions than their operands'.
+Both cost instructions of their own, which are made here: a ones-matmul for the one, a copy for the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...ir import Access, Affine, Buffer, Instr, Kernel, LoopKind, LoopVar, Tensor, TensorKind
+from ...machine import Machine
+from ..program import Engine, Kind, Nest, Node, Op, unique_free
+
+ENGINES = {
+    "vector": Engine.VECTOR,
+    "scalar": Engine.SCALAR,
+    "act": Engine.SCALAR,
+    "gpsimd": Engine.GPSIMD,
+    "pool": Engine.GPSIMD,
+    "tensor": Engine.TENSOR,
+    "pe": Engine.TENSOR,
+}
+"""Engines by the names that kernels use."""
+
+_LANE_BOUND = frozenset(
+    {
+        Kind.TENSOR_TENSOR,
+        Kind.TENSOR_SCALAR,
+        Kind.SCAN,
+        Kind.SELECT,
+        Kind.RECIPROCAL,
+        Kind.REDUCE,
+        Kind.ACTIVATE,
+    }
+)
+"""Instructions that compute; plain copies can move between partitions by themselves."""
+
+_TENSOR_ENGINE_CALLS = frozenset({"matmul", "nc_matmul", "nc_matmul_mx", "transpose", "nc_transpose"})
+"""Calls whose results in PSUM need no zero fill."""
+
+_VECTOR_FREE = 512
+"""Columns of one ones-matmul: a PSUM bank of fp32 (`nl.tile_size.psum_fmax`)."""
+
+
+class Emitter:
+    """State of one lowering: where ops are emitted and the temporaries made."""
+
+    def __init__(self, kernel: Kernel, machine: Machine) -> None:
+        """Look over the kernel: which HBM tensors are scratch, which PSUM tensors matmuls fill."""
+        self.kernel = kernel
+        self.machine = machine
+        self.out: list[Node] = []
+        self.instr: Instr | None = None
+        self.counter = 0
+        self.identity_needed = False
+        self.home = 0
+        self.homes = 0
+        outputs = {t.storage for t in kernel.outputs}
+        self.scratch = {
+            t.storage
+            for t in kernel.tensors()
+            if not t.buffer.on_chip and t.storage.kind is TensorKind.LOCAL and t.storage not in outputs
+        }
+        self.matmul_results = {
+            i.dst.tensor
+            for i, _ in kernel.walk()
+            if i.dst.tensor.buffer is Buffer.PSUM and i.op.rpartition(".")[2] in _TENSOR_ENGINE_CALLS
+        }
+
+    def emit(self, kind: Kind, engine: Engine, dst: Access, reads: list[Access], **fields: Any) -> Op:
+        """Append an op of the current call; masks of the call apply unless `mask=()` is given."""
+        assert self.instr is not None
+        name = self.instr.op
+        fields.setdefault("mask", self.instr.mask)
+        fields.setdefault("mask_shape", self.instr.mask_space)
+        fields.setdefault("elements", max([free_elements(dst), *(free_elements(r) for r in reads)]))
+        if kind in _LANE_BOUND and _shifts_lanes(dst, reads):
+            # Lanes are fixed: the result lands on the operands' partitions and one copy moves it (rope's lower half).
+            beside = self.temp(dst.shape, dst.dtype)
+            op = self.emit(kind, engine, beside, reads, **fields)
+            self.emit(Kind.COPY, Engine.SCALAR, dst, [beside], label="lane shift")
+            return op
+        op = Op(
+            kind=kind,
+            engine=engine,
+            label=fields.pop("label", name.rpartition(".")[2]),
+            line=self.instr.line,
+            writes=(dst, *fields.pop("more_writes", ())),
+            reads=tuple(reads),
+            source=name,
+            home=self.home,
+            **fields,
+        )
+        self.out.append(op)
+        return op
+
+    def temp(self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: Buffer = Buffer.SBUF) -> Access:
+        """A compiler temporary, as the access to all of it."""
+        self.counter += 1
+        line = self.instr.line if self.instr else 0
+        return Tensor(f"tmp{self.counter}", shape, dtype, buffer, line=line).whole()
+
+    def tile(self, instr: Instr, *names: str) -> Access:
+        """The first tile operand among the names, else the first tile operand at all, else the destination."""
+        for n in names:
+            value = instr.args.get(n)
+            if isinstance(value, Access):
+                return value
+        for value in instr.args.values():
+            if isinstance(value, Access):
+                return value
+        return instr.dst
+
+    def nest(self, var: LoopVar, fill: Callable[[], Any]) -> None:
+        """Emit a compiler-made loop around what `fill` emits."""
+        saved, self.out = self.out, []
+        fill()
+        inner, self.out = self.out, saved
+        self.out.append(Nest(var, LoopKind.AFFINE, inner, self.instr.line if self.instr else 0))
+
+    def spread(self, access: Access, partitions: int) -> Access:
+        """The operand as engines can read it: one that repeats over partitions goes through a ones-matmul.
+
+        A [1, F] row becomes one single-pass matmul per 512 columns; results wider than a PSUM bank are evicted to
+        SBUF chunk by chunk by ScalarE, narrower ones are read from PSUM (mamba's and the rmsnorm kernels' counters).
+        """
+        if partitions <= 1 or not access.tensor.buffer.on_chip:
+            return access
+        uses_axis0 = access.shape[0] == partitions and 0 not in access.broadcast_axes()
+        if uses_axis0:
+            return access
+        row = Access(access.tensor, tuple(access.index), (1, *access.shape[1:]))
+        free_axes = [
+            k for k in range(1, len(row.shape)) if row.shape[k] > 1 and k not in row.broadcast_axes()
+        ]
+        columns = unique_free(row)
+        passes = 1
+        fields: dict[str, Any] = dict(
+            passes=passes, rows_contracted=1, stationary_columns=partitions, stationary_resident=True, mask=()
+        )
+        if columns <= _VECTOR_FREE or len(free_axes) != 1:
+            where = Buffer.PSUM if columns <= _VECTOR_FREE else Buffer.SBUF
+            shape = (partitions, *access.shape[1:])
+            result = self.temp(shape, np.dtype(np.float32), where)
+            if where is Buffer.PSUM:
+                self.emit(Kind.BROADCAST, Engine.TENSOR, result, [row], elements=columns, **fields)
+                return result
+            # several free axes: the same work in chunks, without following which chunk is which
+            chunk = LoopVar("chunk", math.ceil(columns / _VECTOR_FREE))
+            bank = self.temp((partitions, _VECTOR_FREE), np.dtype(np.float32), Buffer.PSUM)
+            self.nest(
+                chunk,
+                lambda: (
+                    self.emit(Kind.BROADCAST, Engine.TENSOR, bank, [row], elements=_VECTOR_FREE, **fields),
+                    self.emit(Kind.COPY, Engine.SCALAR, result, [bank], elements=_VECTOR_FREE, mask=()),
+                ),
+            )
+            return result
+        axis = free_axes[0]
+        width = math.gcd(columns, _VECTOR_FREE) if columns % _VECTOR_FREE else _VECTOR_FREE
+        if width < _VECTOR_FREE // 2:
+            width = _VECTOR_FREE
+        chunk = LoopVar("chunk", math.ceil(columns / width))
+        shape = tuple(partitions if k == 0 else columns if k == axis else 1 for k in range(len(row.shape)))
+        result = self.temp(shape, access.dtype)
+        bank_shape = tuple(partitions if k == 0 else width if k == axis else 1 for k in range(len(row.shape)))
+        bank = self.temp(bank_shape, np.dtype(np.float32), Buffer.PSUM)
+        shift: Mapping[LoopVar | int, Affine | int] = {axis: Affine(0, {axis: 1, chunk: width})}
+        row_chunk = Access(
+            row.tensor,
+            row.substitute(shift).index,
+            tuple(width if k == axis else 1 for k in range(len(row.shape))),
+        )
+        out_chunk = Access(result.tensor, result.substitute(shift).index, bank_shape)
+        self.nest(
+            chunk,
+            lambda: (
+                self.emit(Kind.BROADCAST, Engine.TENSOR, bank, [row_chunk], elements=width, **fields),
+                self.emit(Kind.COPY, Engine.SCALAR, out_chunk, [bank], elements=width, mask=()),
+            ),
+        )
+        return result
+
+
+def free_elements(access: Access) -> int:
+    """Elements per partition, repeated axes included."""
+    return math.prod(access.shape[1:])
+
+
+def tiles_of(instr: Instr, *names: str) -> tuple[Access, ...]:
+    """The tile operands among the named ones."""
+    return tuple(a for n in names if isinstance(a := instr.args.get(n), Access))
+
+
+def _start_partition(access: Access) -> int | None:
+    """First partition of an on-chip tile, if it is the same in every iteration."""
+    expression = access.index[access.tensor.par_dim]
+    if not isinstance(expression, Affine) or expression.loops():
+        return None
+    return expression.const
+
+
+def _shifts_lanes(dst: Access, reads: list[Access]) -> bool:
+    """Whether a result starts on another partition than every operand that spans as many partitions."""
+    if not dst.tensor.buffer.on_chip:
+        return False
+    target = _start_partition(dst)
+    sources = [_start_partition(r) for r in reads if r.tensor.buffer.on_chip and r.shape[0] == dst.shape[0]]
+    return bool(sources) and target is not None and all(s is not None and s != target for s in sources)

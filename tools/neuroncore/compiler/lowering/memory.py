@@ -1,0 +1,97 @@
+"""API calls that move data between memories: DMA transfers, and the copies that PSUM needs beside them."""
+
+from __future__ import annotations
+
+from ...ir import Access, Affine, Buffer, Instr
+from ..program import Engine, Kind, Role, Transfer
+from ..transfers import cut
+from .elementwise import Elementwise
+from .emitter import free_elements
+
+
+class Memory(Elementwise):
+    """Lowerings to DMA."""
+
+    def dma(self, dst: Access, src: Access, elementwise: bool = False) -> None:
+        """A transfer between any two memories; PSUM has no DMA port, so its side goes through a copy."""
+        if src.tensor.buffer is Buffer.PSUM:
+            staged = self.temp(src.shape, src.dtype)
+            self.copy(src, staged)
+            src = staged
+        if dst.tensor.buffer is Buffer.PSUM:
+            staged = self.temp(dst.shape, dst.dtype)
+            self.dma(staged, src, elementwise)
+            self.copy(staged, dst)
+            return
+        src_hbm, dst_hbm = not src.tensor.buffer.on_chip, not dst.tensor.buffer.on_chip
+        if src_hbm and dst_hbm:
+            role, (rows, pieces, size, single) = Role.COPY, cut(src, None)
+            _, pieces_to, size_to, single_to = cut(dst, None)
+            if pieces_to > pieces:
+                pieces, size, single = pieces_to, size_to, single_to
+        elif src_hbm:
+            role, (rows, pieces, size, single) = Role.LOAD, cut(src, dst)
+        elif dst_hbm:
+            role, (rows, pieces, size, single) = Role.STORE, cut(dst, src)
+        else:
+            role, rows, pieces, size, single = (
+                Role.COPY,
+                src.shape[0],
+                1,
+                free_elements(src) * src.dtype.itemsize,
+                False,
+            )
+        if elementwise:
+            # A transposing transfer gathers single elements, whatever the pattern on the other side.
+            side = src if src_hbm else dst
+            rows, pieces, size, single = side.shape[0], free_elements(side), side.dtype.itemsize, True
+        scratch = src.tensor.storage in self.scratch or dst.tensor.storage in self.scratch
+        transfer = Transfer(role, rows, pieces, size, single, src_hbm, dst_hbm, scratch)
+        # tile axes of an HBM destination are those of the call, so its mask applies unchanged
+        self.emit(
+            Kind.DMA,
+            Engine.DMA,
+            dst,
+            [src],
+            transfer=transfer,
+            elements=free_elements(src),
+            side_reads=_indices(src, dst),
+        )
+
+    def op_load(self, instr: Instr) -> None:
+        """`load`."""
+        self.dma(instr.dst, self.tile(instr, "src"))
+
+    def op_store(self, instr: Instr) -> None:
+        """`store`."""
+        value = instr.args.get("value")
+        if isinstance(value, Access):
+            self.dma(instr.dst, value)
+        else:
+            filled = self.temp(instr.dst.shape, instr.dst.dtype)
+            self.emit(Kind.MEMSET, Engine.VECTOR, filled, [])
+            self.dma(instr.dst, filled)
+
+    def op_dma_copy(self, instr: Instr) -> None:
+        """`dma_copy`."""
+        self.dma(instr.dst, self.tile(instr, "src"))
+
+    def op_load_transpose2d(self, instr: Instr) -> None:
+        """`load_transpose2d`."""
+        self.dma(instr.dst, self.tile(instr, "src"), elementwise=True)
+
+    op_dma_transpose = op_load_transpose2d
+
+    def op_atomic_rmw(self, instr: Instr) -> None:
+        """HBM read-modify-write: a read and a write of the same rows."""
+        value = self.tile(instr, "value")
+        old = self.temp(value.shape, value.dtype)
+        self.dma(old, instr.dst)
+        total = self.temp(value.shape, value.dtype)
+        self.emit(Kind.TENSOR_TENSOR, Engine.VECTOR, total, [old, value])
+        self.dma(instr.dst, total)
+
+
+def _indices(*accesses: Access) -> tuple[Access, ...]:
+    """Index tiles of indirect accesses."""
+    return tuple(e.tile for a in accesses for e in a.index if not isinstance(e, Affine))
