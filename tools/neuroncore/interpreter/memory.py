@@ -11,9 +11,9 @@ import dataclasses
 import math
 
 from ..ir import LoopVar
-from .placement import Ref, Statement, Storage
-from .schedule import Pieces, Run, Schedule, refs_of
-from .semantics import MATMULS, chain_of
+from .placement import Ref, Storage
+from .schedule import Pieces, Run, Schedule, overwritable_operand, refs_of
+from .semantics import MATMULS
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
@@ -189,19 +189,6 @@ class _Planner:
         )
         whole = operand.storage.size == home.storage.size and operand.storage.dtype == home.storage.dtype
         return other if same and whole and other.renewed == home.renewed else None
-
-
-def overwritable_operand(statement: Statement) -> Ref | None:
-    """The operand that an element-wise statement is done with once it has written the destination's element."""
-    chain = chain_of(statement.op if statement.op != "move" else "nl.copy", statement.attrs, statement.args)
-    if chain is None:
-        return None
-    first = statement.args[chain.first]
-    assert isinstance(first, Ref)
-    others = [statement.args[n] for n in chain.operands()[1:]]
-    if first.runtime or any(isinstance(o, Ref) and o.storage is first.storage for o in others):
-        return None
-    return first
 
 
 def _first_gap(active: list[Home], nbytes: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from ..ir import Affine, LoopVar
 from .overlap import meet
 from .placement import Nest, Placement, Ref, Statement, Storage
-from .semantics import MATMULS, RANDOM, reads_destination
+from .semantics import MATMULS, RANDOM, chain_of, reads_destination
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Budgets:
 
     elementwise: int = 3 << 19
     matmul: int = 48 << 20
-    scan: int = 32 << 20
+    scan: int = 34 << 20
     hoist: int = 64 << 20
 
 
@@ -134,6 +134,24 @@ def refs_of(statement: Statement) -> Iterator[tuple[Ref, bool]]:
             yield value, False
             for index in value.runtime:
                 yield index.tile, False
+
+
+def overwritable_operand(statement: Statement) -> Ref | None:
+    """The operand that a statement is done with once it has written the same element of the destination."""
+    if statement.op == "nisa.tensor_tensor_scan":
+        data = statement.args["data0"]
+        others = [v for k, v in statement.args.items() if k != "data0"]
+        assert isinstance(data, Ref)
+        return None if data.runtime or any(isinstance(o, Ref) and o.storage is data.storage for o in others) else data
+    chain = chain_of(statement.op if statement.op != "move" else "nl.copy", statement.attrs, statement.args)
+    if chain is None:
+        return None
+    first = statement.args[chain.first]
+    assert isinstance(first, Ref)
+    others = [statement.args[n] for n in chain.operands()[1:]]
+    if first.runtime or any(isinstance(o, Ref) and o.storage is first.storage for o in others):
+        return None
+    return first
 
 
 def _keeps_destination(statement: Statement) -> tuple[int, ...]:
@@ -379,8 +397,9 @@ class _Scheduler:
             for ref, is_write in refs_of(s):
                 storage = ref.storage
                 if v in storage.loops:
-                    first.setdefault(storage, k)
-                    last[storage] = k
+                    if v in self.facts.varies.get(storage, ()):
+                        first.setdefault(storage, k)
+                        last[storage] = k
                 elif v in ref.map.loops and (s.op not in MATMULS or is_write):
                     traffic = outside.setdefault(storage, _Traffic())
                     (traffic.writers if is_write else traffic.readers).add(k)
@@ -392,7 +411,10 @@ class _Scheduler:
                 if w in self.facts.varies.get(storage, ()):
                     size *= self._extent(w, v, taken)
             events[start] += size
-            events[last[storage] + 1] -= size
+            stop = last[storage]
+            operand = overwritable_operand(statements[stop])
+            replaced = stop > start and operand is not None and operand.storage is storage
+            events[stop if replaced else stop + 1] -= size
         peak = live = 0
         for change in events:
             live += change
