@@ -136,6 +136,8 @@ def _check_tile(access: Access, instr: Instr, machine: Machine) -> None:
         raise RewriteError("partitions", f"a tile of `{access.tensor.name}` has {access.shape[0]} partitions")
     if not buffer.on_chip:
         return
+    if not access.is_indirect:
+        _check_axes(access)
     limit = PSUM_FREE_ELEMENTS if buffer is Buffer.PSUM else SBUF_FREE_ELEMENTS
     if access.free_size > limit:
         raise RewriteError(
@@ -144,6 +146,18 @@ def _check_tile(access: Access, instr: Instr, machine: Machine) -> None:
     if sum(1 for n in access.shape[1:] if n > 1) > FREE_DIMENSIONS:
         raise RewriteError(
             "free-size", f"a tile of `{access.tensor.name}` has more than {FREE_DIMENSIONS} free dimensions"
+        )
+
+
+def _check_axes(access: Access) -> None:
+    """The first axis of a tile runs over the partitions and nothing else does; no axis runs over blocks."""
+    tensor = access.tensor
+    blocks, free = access.affine[: tensor.par_dim], access.affine[tensor.par_dim + 1 :]
+    if any(e.axes() for e in blocks):
+        raise RewriteError("shape", f"a tile would span several blocks of `{tensor.name}`")
+    if any(axis != 0 for axis in access.affine[tensor.par_dim].axes()) or any(0 in e.terms for e in free):
+        raise RewriteError(
+            "partitions", f"the first axis of a tile of `{tensor.name}` does not run over the partitions"
         )
 
 

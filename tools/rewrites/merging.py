@@ -166,6 +166,11 @@ class _Plan:
             raise RewriteError(
                 "shape", f"`{access.tensor.name}` is not continued along one axis by {self.var.name}"
             )
+        tensor = access.tensor
+        if tensor.buffer.on_chip and dims[0] < tensor.par_dim:
+            raise RewriteError(
+                "shape", f"`{tensor.name}` keeps a block for each iteration of {self.var.name}"
+            )
         e = access.affine[dims[0]]
         step = e.coefficient(self.var)
         axes = e.axes()

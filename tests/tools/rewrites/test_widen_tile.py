@@ -162,3 +162,20 @@ def test_matmul_tiles_grow_up_to_what_one_instruction_takes(case):
     kernel = case(source, (128, 128), (128, 1024))
     assert [o.factor for o in kernel.options(WidenTile())] == [2, 4]
     kernel.apply(WidenTile(), "4 of 8")
+
+
+def test_blocks_are_separate_tiles(case):
+    kernel = case(
+        """
+        def kernel(x):
+            out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+            blocks = nl.ndarray((4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+            for s in nl.affine_range(4):
+                blocks[s, 0:128, 0:1] = nisa.memset((128, 1), value=0.5, dtype=nl.float32)
+            total = nl.add(blocks[0, 0:128, 0:1], blocks[3, 0:128, 0:1])
+            nl.store(out, value=nl.add(total, nl.load(x)))
+            return out
+        """,
+        (128, 1),
+    )
+    assert "keeps a block for each iteration" in kernel.refusal(WidenTile(), "all 4 iterations")
