@@ -25,12 +25,11 @@ from memory_store.checkpoint import open_checkpointer
 from memory_store.errors import UnknownRun
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
-from nkibench.registry import problem_names
 from nodes.context import Caps, RunContext
 from nodes.endpoint import EndpointError
 from nodes.finish import summed_up
 from nodes.prepare import begin_run, check_endpoints
-from nodes.problems import definition_of
+from nodes.problems import definition_of, known_names
 from nodes.services import RESOURCES, Resources, close_services, services
 from nodes.state import Stop, UserProblem
 
@@ -320,7 +319,7 @@ class _Drive:
         home = RESOURCES.get(Resources()).home
         assert home is not None
         (problem,) = (await asyncio.to_thread(_find, home, self._run_id)).problems
-        if problem not in problem_names():
+        if problem not in known_names():
             raise RunError(f"run {self._run_id} was cut off before it began; start it again")
         return {"problem": problem}
 
