@@ -92,7 +92,9 @@ def measure(name: str, checkout: str | None, small: bool, repeat: int, seed: int
     trace_s = time.perf_counter() - start
 
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
-    scratch = {t for t in kernel.tensors() if t.kind == "local" and not t.buffer.on_chip and t.view_of is None}
+    scratch = {
+        t for t in kernel.tensors() if t.kind == "local" and not t.buffer.on_chip and t.view_of is None
+    }
     hbm_bytes = sum(a.nbytes for a in arrays) + sum(
         int(np.prod(t.shape, dtype=np.int64)) * t.dtype.itemsize for t in scratch
     )
@@ -135,9 +137,13 @@ def measure(name: str, checkout: str | None, small: bool, repeat: int, seed: int
 
 def main() -> None:
     """Measure each problem in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("problems", nargs="*")
-    parser.add_argument("--nkibench", help="a checkout of the original NKIBench, whose kernels are run instead")
+    parser.add_argument(
+        "--nkibench", help="a checkout of the original NKIBench, whose kernels are run instead"
+    )
     parser.add_argument("--small", action="store_true", help="small shapes")
     parser.add_argument("--repeat", type=int, default=1, help="the best of so many runs")
     parser.add_argument("--seed", type=int, default=0)
@@ -151,18 +157,33 @@ def main() -> None:
             row = measure(name, options.nkibench, options.small, options.repeat, options.seed)
             print(json.dumps(row), flush=True)
             continue
-        command = [sys.executable, __file__, name, "--here", "--repeat", str(options.repeat), "--seed", str(options.seed)]
+        command = [
+            sys.executable,
+            __file__,
+            name,
+            "--here",
+            "--repeat",
+            str(options.repeat),
+            "--seed",
+            str(options.seed),
+        ]
         command += ["--small"] if options.small else []
         command += ["--nkibench", options.nkibench] if options.nkibench else []
         done = subprocess.run(command, capture_output=True, text=True)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{") and json.loads(line)["problem"] == name]
+        lines = [
+            line
+            for line in done.stdout.splitlines()
+            if line.startswith("{") and json.loads(line)["problem"] == name
+        ]
         if done.returncode or not lines:
             print(json.dumps({"problem": name, "error": done.stderr.strip().splitlines()[-1:]}), flush=True)
             continue
         print(lines[0], flush=True)
         ratios.append(json.loads(lines[0])["ratio"])
     if ratios:
-        print(json.dumps({"median_ratio": median(ratios), "worst_ratio": max(ratios), "problems": len(ratios)}))
+        print(
+            json.dumps({"median_ratio": median(ratios), "worst_ratio": max(ratios), "problems": len(ratios)})
+        )
 
 
 if __name__ == "__main__":

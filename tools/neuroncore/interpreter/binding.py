@@ -46,8 +46,8 @@ class Window:
         if not slots:
             return self.array
         if len(slots) == 1:
-            return self.array[position[slots[0]]]  # type: ignore[no-any-return]
-        return self.array[tuple([position[s] for s in slots])]  # type: ignore[no-any-return]
+            return self.array[position[slots[0]]]
+        return self.array[tuple([position[s] for s in slots])]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Binder:
         if low < 0 or high >= elements:
             raise OutOfBounds(ref.storage.name, low, high, elements)
         array: Array = np.ndarray(
-            tuple(n for n, _ in every), ref.dtype, memory, const * size, tuple(s * size for _, s in every)  # type: ignore[call-overload]
+            tuple(n for n, _ in every), ref.dtype, memory, const * size, tuple(s * size for _, s in every)
         )  # fmt: skip
         return Window(array, tuple(slots))
 

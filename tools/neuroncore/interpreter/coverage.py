@@ -56,7 +56,7 @@ def swept(access: Access, fixed: Collection[LoopVar]) -> Swept | None:
             if symbol in fixed:
                 still.append((symbol, c))
                 continue
-            extent = shape[symbol] if symbol.__class__ is int else symbol.trips  # type: ignore[index, union-attr]
+            extent = shape[symbol] if symbol.__class__ is int else symbol.trips  # type: ignore[union-attr]
             if extent == 1:
                 continue
             if symbol in seen:
@@ -141,7 +141,6 @@ def uses_of(body_sites: Iterable[Site]) -> dict[Tensor, Uses]:
 
 def read_is_covered(tensor: Tensor, uses: Uses, site: Site, access: Access) -> bool:
     """Whether one read sees only what was written before it in the life of the tensor."""
-    covers = []
     wanted: dict[tuple[Loop, ...], Swept | None] = {}
     by_loops: dict[tuple[Loop, ...], list[Swept]] = {}
     for other, dst in uses.writes:

@@ -507,13 +507,10 @@ class _General:
         for k, (result, writer) in enumerate(zip(results, self.writers, strict=True)):
             shape = (*self.batch, *statement.dsts[k].shape)
             value = result if _broadcasts(result.shape, shape) else result.reshape(shape)
-            where = (
-                mask
-                if k == 0
-                else None
-                if mask is None
-                else mask.any(axis=free_axes(len(self.space)), keepdims=True)
-            )
+            where = mask
+            if k and mask is not None:
+                # A further destination holds one value for each partition.
+                where = np.asarray(mask.any(axis=free_axes(len(self.space)), keepdims=True))
             self._write(writer, position, value, where, shape)
 
     def _write(

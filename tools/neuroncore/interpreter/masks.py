@@ -242,7 +242,7 @@ def cut_axis(instr: Instr, axis: int, low: int, high: int) -> Instr:
         return number == 0 or axis == 0 and dst.shape[0] == instr.dst.shape[0]
 
     dsts = tuple(_cut(d, axis, low, high) if runs_along(k, d) else d for k, d in enumerate(instr.dsts))
-    shift = {axis: Affine(low, {axis: 1})}
+    shift: dict[LoopVar | int, Affine | int] = {axis: Affine(low, {axis: 1})}
     attrs = dict(instr.attrs)
     for key in ("expr", "pred"):
         value = attrs.get(key)
@@ -261,11 +261,12 @@ def reduced_axes(instr: Instr) -> tuple[int, ...]:
 
 
 def _cut(access: Access, axis: int, low: int, high: int) -> Access:
-    shift = {axis: Affine(low, {axis: 1})}
+    shift: dict[LoopVar | int, Affine | int] = {axis: Affine(low, {axis: 1})}
     index: list[Affine | Indirect] = []
     for e in access.index:
         if isinstance(e, Indirect):
-            tile = _cut(e.tile, axis, low, high) if e.tile.shape[axis] > 1 else e.tile
+            runs_along = axis < len(e.tile.shape) and e.tile.shape[axis] > 1
+            tile = _cut(e.tile, axis, low, high) if runs_along else e.tile
             index.append(Indirect(tile, e.offset.substitute(shift), e.scale))
         else:
             index.append(e.substitute(shift))

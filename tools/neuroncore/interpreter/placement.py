@@ -448,7 +448,7 @@ def _strides_of_view(
     def extent(s: LoopVar | int) -> int:
         return target.shape[s] if isinstance(s, int) else s.trips
 
-    steps: dict[LoopVar | int, int] = dict(where.loops)
+    steps: dict[LoopVar | int, int] = {v: c for v, c in where.loops.items()}
     steps.update({k: s for k, (s, n) in enumerate(where.axes) if n > 1 and s})
     offset = Affine(where.const, {v: c for v, c in where.loops.items() if v in fixed})
     seen: set[LoopVar | int] = set()

@@ -142,7 +142,11 @@ def overwritable_operand(statement: Statement) -> Ref | None:
         data = statement.args["data0"]
         others = [v for k, v in statement.args.items() if k != "data0"]
         assert isinstance(data, Ref)
-        return None if data.runtime or any(isinstance(o, Ref) and o.storage is data.storage for o in others) else data
+        return (
+            None
+            if data.runtime or any(isinstance(o, Ref) and o.storage is data.storage for o in others)
+            else data
+        )
     chain = chain_of(statement.op if statement.op != "move" else "nl.copy", statement.attrs, statement.args)
     if chain is None:
         return None

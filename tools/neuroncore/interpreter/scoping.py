@@ -211,8 +211,8 @@ def find_first_iterations(program: Program) -> None:
         if tensor.buffer is Buffer.PSUM:
             program.inits.setdefault(tensor, 0.0)
         if len(adding) == len(sites_) and program.inits.get(tensor) == 0 and tensor.dtype == np.float32:
-            for site, reset in _openers(tensor, adding).items():
-                _set_reset(adding[site].instr, reset)
+            for number, reset in _openers(tensor, adding).items():
+                _set_reset(adding[number].instr, reset)
 
 
 MAX_ADDENDS = 64

@@ -236,7 +236,7 @@ class Call:
 
     def native(self, name: str) -> Array:
         """A tile operand in its own type."""
-        return self.values[name]  # type: ignore[no-any-return]
+        return self.values[name]
 
     def f32(self, name: str) -> Any:
         """An operand in float32: an array, or a number as it is."""
@@ -467,9 +467,7 @@ def _select_reduce(call: Call) -> tuple[Array, ...]:
     false = call.column("on_false")
     if isinstance(false, np.ndarray):
         false = aligned(false, 2, call.shapes[0])
-    return _with_reduction(
-        call, np.where(chosen, call.f32("on_true"), np.float32(false) if np.isscalar(false) else false)
-    )
+    return _with_reduction(call, np.where(chosen, call.f32("on_true"), np.asarray(false, np.float32)))
 
 
 def _range_select(call: Call) -> tuple[Array, ...]:

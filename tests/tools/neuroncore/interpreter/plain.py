@@ -14,7 +14,18 @@ import numpy as np
 from tools.neuroncore.interpreter.functions import REDUCTIONS, converted
 from tools.neuroncore.interpreter.plan import poison, tensor_arguments
 from tools.neuroncore.interpreter.semantics import FILLS, REDUCERS, Call, evaluate, reads_destination
-from tools.neuroncore.ir import Access, Affine, Buffer, Indirect, Instr, Kernel, Loop, LoopVar, Tensor, TensorKind
+from tools.neuroncore.ir import (
+    Access,
+    Affine,
+    Buffer,
+    Indirect,
+    Instr,
+    Kernel,
+    Loop,
+    LoopVar,
+    Tensor,
+    TensorKind,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -83,7 +94,9 @@ class Plain:
             if isinstance(e, Indirect):
                 tile = Access(e.tile.tensor, e.tile.index, shape)
                 read = self.array(e.tile.tensor)[self.index(tile, shape)]
-                parts.append(np.rint(read.astype(np.float64)).astype(np.int64) * e.scale + self.value(e.offset, shape))
+                parts.append(
+                    np.rint(read.astype(np.float64)).astype(np.int64) * e.scale + self.value(e.offset, shape)
+                )
             else:
                 parts.append(self.value(e, shape))
         return tuple(parts)
@@ -145,7 +158,9 @@ class Plain:
         kept = reads_destination(op, attrs)
         old = tuple(self.read(d) if k in kept else None for k, d in enumerate(instr.dsts))
         if op in FILLS:
-            results: tuple[Array, ...] = (np.asarray(attrs.get("value", 1.0 if "ones" in op else 0.0), np.float64),)
+            results: tuple[Array, ...] = (
+                np.asarray(attrs.get("value", 1.0 if "ones" in op else 0.0), np.float64),
+            )
         else:
             call = Call(op, attrs, values, ranks, tuple(d.shape for d in instr.dsts), old, self.rng)
             results = evaluate(call, instr.dst.dtype)
@@ -153,7 +168,13 @@ class Plain:
             value = np.asarray(result)
             if value.size == np.prod(dst.shape):
                 value = value.reshape(dst.shape)
-            where = mask if k == 0 else None if mask is None else mask.any(axis=tuple(range(1, mask.ndim)), keepdims=True)
+            where = (
+                mask
+                if k == 0
+                else None
+                if mask is None
+                else mask.any(axis=tuple(range(1, mask.ndim)), keepdims=True)
+            )
             if combine is not None and dst.is_indirect:
                 self.scatter(dst, value, combine, where)
                 continue
@@ -169,12 +190,12 @@ class Plain:
             at = tuple(i[where] for i in index)
             array[at] = REDUCTIONS[combine](np.float32(array[at]), value[where])
 
-    def reduced_mask(
-        self, instr: Instr, values: dict[str, Any], mask: Array
-    ) -> tuple[dict[str, Any], Array]:
+    def reduced_mask(self, instr: Instr, values: dict[str, Any], mask: Array) -> tuple[dict[str, Any], Array]:
         """Masked elements take no part in a reduction; rows without any element are not written."""
         name = REDUCERS[instr.op]
-        op = instr.attrs.get("op", {"nl.max": "maximum", "nl.min": "minimum", "nl.prod": "multiply"}.get(instr.op, "add"))
+        op = instr.attrs.get(
+            "op", {"nl.max": "maximum", "nl.min": "minimum", "nl.prod": "multiply"}.get(instr.op, "add")
+        )
         neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}[op]
         values = {**values, name: np.where(mask, values[name].astype(np.float32), np.float32(neutral))}
         return values, mask.any(axis=tuple(instr.attrs["axis"]), keepdims=True).reshape(instr.dst.shape)

@@ -12,7 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from tools.neuroncore.ir import Access, Affine, Buffer, Instr, Kernel, Loop, LoopKind, LoopVar, Node, Tensor, TensorKind
+from tools.neuroncore.ir import (
+    Access,
+    Affine,
+    Buffer,
+    Instr,
+    Kernel,
+    Loop,
+    LoopKind,
+    LoopVar,
+    Node,
+    Tensor,
+    TensorKind,
+)
 
 from .build import F32
 
@@ -44,7 +56,12 @@ class RandomKernel:
         for t, shape in self.fixed.items():
             t.shape = tuple(max(n, 1) for n in shape)
         return Kernel(
-            "kernel", "neuronxcc.nki", self.inputs, self.outputs, body, signature=[t.name for t in self.inputs]
+            "kernel",
+            "neuronxcc.nki",
+            self.inputs,
+            self.outputs,
+            body,
+            signature=[t.name for t in self.inputs],
         )
 
     def arguments(self, kernel: Kernel) -> list[np.ndarray[Any, Any]]:
@@ -62,8 +79,18 @@ class RandomKernel:
         self.fixed[t] = [1] * rank
         return t
 
-    def tile(self, shape: tuple[int, int], scope: Loop | None, buffer: Buffer = Buffer.SBUF, blocks: int = 0) -> Tensor:
-        t = Tensor(self.name("t"), (*(1,) * blocks, *shape), F32, buffer, par_dim=blocks, scope=scope, declared=blocks > 0)
+    def tile(
+        self, shape: tuple[int, int], scope: Loop | None, buffer: Buffer = Buffer.SBUF, blocks: int = 0
+    ) -> Tensor:
+        t = Tensor(
+            self.name("t"),
+            (*(1,) * blocks, *shape),
+            F32,
+            buffer,
+            par_dim=blocks,
+            scope=scope,
+            declared=blocks > 0,
+        )
         self.fixed[t] = [*(1,) * blocks, *shape]
         self.tiles.append((t, shape))
         return t
@@ -96,9 +123,13 @@ class RandomKernel:
             self.fixed[tensor][d] = max(self.fixed[tensor][d], high + 1)
         return Access(tensor, tuple(index), shape)
 
-    def visible(self, loops: tuple[Loop, ...], shape: tuple[int, int] | None = None) -> list[tuple[Tensor, tuple[int, int]]]:
+    def visible(
+        self, loops: tuple[Loop, ...], shape: tuple[int, int] | None = None
+    ) -> list[tuple[Tensor, tuple[int, int]]]:
         return [
-            (t, s) for t, s in self.tiles if (t.scope is None or t.scope in loops) and (shape is None or s == shape)
+            (t, s)
+            for t, s in self.tiles
+            if (t.scope is None or t.scope in loops) and (shape is None or s == shape)
         ]
 
     # -- statements ------------------------------------------------------------------------------------------------------
@@ -106,7 +137,9 @@ class RandomKernel:
         nodes: list[Node] = []
         for _ in range(self.rng.randint(1, 3 if depth else 4)):
             if depth < self.max_depth and self.rng.random() < (0.55 if depth else 0.8):
-                loop = Loop(LoopVar(self.name("i"), self.rng.choice([1, 2, 2, 3, 3, 4])), self.rng.choice(KINDS))
+                loop = Loop(
+                    LoopVar(self.name("i"), self.rng.choice([1, 2, 2, 3, 3, 4])), self.rng.choice(KINDS)
+                )
                 loop.body = self.body((*loops, loop), depth + 1)
                 nodes.append(loop)
             else:
@@ -132,7 +165,9 @@ class RandomKernel:
                 return [], Access(t, (Affine.of(0), Affine.of(1)), shape)
             return [], self.index(t, shape, loops)
         dst = self.destination(shape, loops)
-        return [Instr("nl.load", (dst,), {"src": self.index(self.rng.choice(self.inputs), shape, loops)})], dst
+        return [
+            Instr("nl.load", (dst,), {"src": self.index(self.rng.choice(self.inputs), shape, loops)})
+        ], dst
 
     def mask(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> tuple[Affine, ...]:
         if not self.masks or self.rng.random() < 0.7:
@@ -155,33 +190,51 @@ class RandomKernel:
 
     def make_load(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         source = self.index(self.rng.choice([*self.inputs, *self.scratch, *self.outputs[:1]]), shape, loops)
-        return [Instr("nl.load", (self.destination(shape, loops),), {"src": source}, mask=self.mask(shape, loops))]
+        return [
+            Instr("nl.load", (self.destination(shape, loops),), {"src": source}, mask=self.mask(shape, loops))
+        ]
 
     def make_unary(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, x = self.operand(shape, loops)
         op = self.rng.choice(UNARY)
         args = {"src" if op == "copy" else "x": x}
-        return [*before, Instr(f"nl.{op}", (self.destination(shape, loops),), args, mask=self.mask(shape, loops))]
+        return [
+            *before,
+            Instr(f"nl.{op}", (self.destination(shape, loops),), args, mask=self.mask(shape, loops)),
+        ]
 
     def make_scalar(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, x = self.operand(shape, loops)
-        more, y = self.operand((shape[0], 1), loops) if self.rng.random() < 0.5 else ([], self.rng.randint(-2, 2))
+        more, y = (
+            self.operand((shape[0], 1), loops) if self.rng.random() < 0.5 else ([], self.rng.randint(-2, 2))
+        )
         attrs = {"op0": self.rng.choice(BINARY), "reverse0": self.rng.random() < 0.5, "engine": "vector"}
         args = {"data": x, "operand0": y}
         dst = self.destination(shape, loops)
-        return [*before, *more, Instr("nisa.tensor_scalar", (dst,), args, attrs, mask=self.mask(shape, loops))]
+        return [
+            *before,
+            *more,
+            Instr("nisa.tensor_scalar", (dst,), args, attrs, mask=self.mask(shape, loops)),
+        ]
 
     def make_binary(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, x = self.operand(shape, loops)
         more, y = self.operand(shape, loops)
         op = f"nl.{self.rng.choice(BINARY)}"
-        return [*before, *more, Instr(op, (self.destination(shape, loops),), {"x": x, "y": y}, mask=self.mask(shape, loops))]
+        return [
+            *before,
+            *more,
+            Instr(op, (self.destination(shape, loops),), {"x": x, "y": y}, mask=self.mask(shape, loops)),
+        ]
 
     def make_accumulate(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, y = self.operand(shape, loops)
         dst = self.destination(shape, loops)
         args = {"x": dst, "y": y} if self.rng.random() < 0.7 else {"x": y, "y": dst}
-        return [*before, Instr(f"nl.{self.rng.choice(['add', 'maximum'])}", (dst,), args, mask=self.mask(shape, loops))]
+        return [
+            *before,
+            Instr(f"nl.{self.rng.choice(['add', 'maximum'])}", (dst,), args, mask=self.mask(shape, loops)),
+        ]
 
     def make_store(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, x = self.operand(shape, loops)
@@ -190,7 +243,15 @@ class RandomKernel:
 
     def make_fill(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         value = self.rng.randint(-2, 2)
-        return [Instr("nisa.memset", (self.destination(shape, loops),), {}, {"value": value}, mask=self.mask(shape, loops))]
+        return [
+            Instr(
+                "nisa.memset",
+                (self.destination(shape, loops),),
+                {},
+                {"value": value},
+                mask=self.mask(shape, loops),
+            )
+        ]
 
     def make_transpose(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, x = self.operand(shape, loops)
@@ -202,7 +263,10 @@ class RandomKernel:
         op = self.rng.choice(["add", "maximum"])
         dst = self.destination((shape[0], 1), loops)
         attrs = {"op": op, "axis": (1,), "negate": self.rng.random() < 0.3, "keepdims": False}
-        return [*before, Instr("nisa.tensor_reduce", (dst,), {"data": x}, attrs, mask=self.mask(shape, loops))]
+        return [
+            *before,
+            Instr("nisa.tensor_reduce", (dst,), {"data": x}, attrs, mask=self.mask(shape, loops)),
+        ]
 
     def make_loop_reduce(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         if not loops:
@@ -213,7 +277,12 @@ class RandomKernel:
         t = self.tile(shape, self.rng.choice(outside), blocks=self.rng.randint(0, 1))
         kept = tuple(loop for loop in loops if loop.var not in over)
         dst = self.index(t, shape, kept)
-        return [*before, Instr("nl.loop_reduce", (dst,), {"x": x}, {"op": self.rng.choice(["add", "maximum"]), "loops": over})]
+        return [
+            *before,
+            Instr(
+                "nl.loop_reduce", (dst,), {"x": x}, {"op": self.rng.choice(["add", "maximum"]), "loops": over}
+            ),
+        ]
 
     def make_matmul(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         k, m, n = (self.rng.choice([2, 4]), self.rng.choice([2, 4]), self.rng.choice([3, 6]))
