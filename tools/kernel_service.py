@@ -7,8 +7,6 @@ import numpy as np
 
 from . import gate
 from .backends import ArrayType, Backend
-from .backends.neuron import NeuronBackend
-from .backends.simulator import SimulatedKernel, SimulatorBackend
 from .channel import SharedArrays
 from .worker import Answer, Fault, Operation
 
@@ -17,7 +15,8 @@ _SHOWN_NARROWINGS = 8
 
 
 def preload() -> None:
-    """Has the nursery import everything that a worker needs."""
+    """Has the nursery import the simulator, which forked workers use; one that drives a device does without."""
+    from .backends import simulator  # noqa: F401
 
 
 def operations() -> dict[str, Operation]:
@@ -33,19 +32,14 @@ def operations() -> dict[str, Operation]:
 
 class _KernelWorker:
     def __init__(self) -> None:
-        self._backend: Backend = SimulatorBackend()
+        self._backend: Backend | None = None
         self._compiled: Any = None
-
-    def _choose(self, fields: dict[str, Any]) -> None:
-        if fields.get("backend") == "neuron":
-            artifacts = fields.get("artifacts")
-            self._backend = NeuronBackend(Path(artifacts) if artifacts else None)
 
     def compile(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
         """Gate and compiler; answers with what the kernel returns and how exactly it computes, and the trace."""
         source = tail.decode("utf-8", "surrogatepass")
         refuse(source)
-        self._choose(fields)
+        self._backend = _backend(fields)
         arguments = [
             ArrayType(tuple(argument["shape"]), argument["dtype"]) if isinstance(argument, dict) else argument
             for argument in fields["arguments"]
@@ -55,11 +49,15 @@ class _KernelWorker:
 
     def load(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
         """Takes over what another worker compiled; this process never sees the kernel's source run."""
+        from .backends.simulator import SimulatedKernel, SimulatorBackend
+
+        self._backend = SimulatorBackend()
         self._compiled = SimulatedKernel.load(tail)
         return Answer(self._facts())
 
     def profile(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
         """Latency, counters and bounds."""
+        assert self._backend is not None
         profile, bounds = self._backend.profile(self._compiled)
         return Answer(
             {
@@ -70,6 +68,7 @@ class _KernelWorker:
 
     def run(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
         """Runs on the first shared arrays; the outputs end up in the second."""
+        assert self._backend is not None
         inputs, outputs = arrays
         targets = outputs.arrays(writable=True)
         results = self._backend.run(self._compiled, inputs.arrays(), targets)
@@ -94,6 +93,17 @@ class _KernelWorker:
             ],
             "written_inputs": self._compiled.written_inputs(),
         }
+
+
+def _backend(fields: dict[str, Any]) -> Backend:
+    if fields.get("backend") == "neuron":
+        from .backends.neuron import NeuronBackend
+
+        artifacts = fields.get("artifacts")
+        return NeuronBackend(Path(artifacts) if artifacts else None)
+    from .backends.simulator import SimulatorBackend
+
+    return SimulatorBackend()
 
 
 def refuse(source: str) -> None:

@@ -180,7 +180,7 @@ class NeuronBackend:
         if kernel.dialect is Dialect.neuronxcc:
             launch = _baremetal_launcher(function, folder)
         else:
-            launch = _xla_launcher(function)
+            launch = _xla_launcher(function, folder)
         blank = [
             np.zeros(value.shape, np.dtype(value.dtype)) if isinstance(value, ArrayType) else value
             for value in arguments
@@ -273,7 +273,9 @@ def _baremetal_launcher(function: Any, folder: Path) -> Callable[[Sequence[Any]]
     return lambda arguments: _as_arrays(run(*arguments))
 
 
-def _xla_launcher(function: Any) -> Callable[[Sequence[Any]], list[np.ndarray]]:
+def _xla_launcher(function: Any, folder: Path) -> Callable[[Sequence[Any]], list[np.ndarray]]:
+    # Where torch-neuronx leaves the NEFF that the measurement needs.
+    os.environ["NEURON_COMPILE_CACHE_URL"] = str(folder)
     try:
         torch = importlib.import_module("torch")
         xla = importlib.import_module("torch_xla.core.xla_model")
