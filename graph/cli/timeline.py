@@ -24,20 +24,23 @@ def write_timeline(source: str, problem: Problem, target: str, small: bool, path
         CommandError: the file cannot be written.
         tools.worker.Fault: the kernel does not compile.
     """
+    from tools.backends import ArrayType
     from tools.backends.simulator import SimulatedKernel
+    from tools.evaluation import EvaluationSettings, Evaluator
     from tools.neuroncore import estimate
     from tools.neuroncore.machine import machine_for
     from tools.neuroncore.timeline import chrome_trace
     from tools.pool import PoolSettings, WorkerPool
 
-    arguments = [
-        value if isinstance(value, float | int) else {"shape": list(value.shape), "dtype": value.dtype}
-        for value in problem.argument_values(small)
-    ]
     with (
         WorkerPool(PoolSettings(workers=1)) as pool,
+        Evaluator(EvaluationSettings(target=target, small=small), pool) as evaluator,
         pool.lease("tools.kernel_service", timeout_s=_COMPILE_TIMEOUT_S, memory_bytes=_MEMORY_BYTES) as lease,
     ):
+        arguments = [
+            {"shape": list(value.shape), "dtype": value.dtype} if isinstance(value, ArrayType) else value
+            for value in evaluator.argument_types(problem)
+        ]
         answer = lease.call("compile", {"arguments": arguments, "target": target}, tail=source.encode())
     kernel = SimulatedKernel.load(answer.tail).ir
     simulated = estimate(kernel, target=target, with_timeline=True).timeline
