@@ -50,6 +50,11 @@ def may_overlap(
     if a.tensor is not b.tensor or a.is_indirect or b.is_indirect:
         return True
     same = set(shared)
+    if distance is not None and distance[0] is distance[1] and not distance[2] <= 0 <= distance[3]:
+        if any(
+            _tells_apart(ea, eb, a, b, distance[0], same) for ea, eb in zip(a.affine, b.affine, strict=True)
+        ):
+            return False
     for ea, eb in zip(a.affine, b.affine, strict=True):
         terms: Terms = []
         pending: dict[LoopVar, int] = {}
@@ -73,6 +78,24 @@ def may_overlap(
         terms.extend((c, 0, s.trips - 1) for s, c in pending.items() if c)
         if not _can_be_zero(ea.const - eb.const, terms):
             return False
+    return True
+
+
+def _tells_apart(ea: Affine, eb: Affine, a: Access, b: Access, var: LoopVar, same: set[LoopVar]) -> bool:
+    """Whether one index expression never has one value in two iterations of a loop.
+
+    So it is if both are the same and their terms are the digits of one number: each step is larger than everything that
+    the smaller ones add up to (``1024*j + 512*i + axis`` with two iterations of i).
+    """
+    if ea != eb or var not in ea.terms or a.shape != b.shape:
+        return False
+    reach = 0
+    for s, c in sorted(ea.terms.items(), key=lambda term: abs(term[1])):
+        if s in same:
+            continue
+        if abs(c) <= reach:
+            return False
+        reach += abs(c) * ((a.shape[s] if isinstance(s, int) else s.trips) - 1)
     return True
 
 

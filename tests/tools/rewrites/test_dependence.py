@@ -39,6 +39,14 @@ def test_two_levels_of_tiling_are_told_apart():
     assert may_overlap(a, a, shared=[outer])
 
 
+def test_an_outer_loop_with_the_smaller_step_is_told_apart_too():
+    outer = LoopVar("piece", 2)
+    a = rows(Affine.of(outer, 128) + Affine.of(COLUMN, 256))
+    assert not may_overlap(a, a, distance=(outer, outer, 1, 1))
+    b = rows(Affine.of(outer, 128) + Affine.of(COLUMN, 200))
+    assert may_overlap(b, b, distance=(outer, outer, 1, 1))
+
+
 def test_interleaved_rows_are_disjoint_by_their_common_divisor():
     even, odd = rows(Affine(0), 64, 2), rows(Affine(1), 64, 2)
     assert may_overlap(even, even)

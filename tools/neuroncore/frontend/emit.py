@@ -539,11 +539,24 @@ def _separates(dst: Access, loop: Loop, inner: tuple[Loop, ...], mask: tuple[Aff
             for s, k in e.terms.items()
             if isinstance(s, int) or s in inner_vars
         )
-        if abs(c) > span:
+        if abs(c) > span or _digits(e, loop, dst, inner_vars):
             return True
     # No single dimension separates them; overlapping windows are refused only where no dimension moves at all or
     # every moving dimension overlaps fully.
     return any(e.coefficient(loop.var) and _interleaves(e, loop, dst, inner_vars) for e in dst.affine)
+
+
+def _digits(e: Affine, loop: Loop, dst: Access, inner_vars: set[LoopVar]) -> bool:
+    """Whether the terms are digits of one number (``1024*inner + 512*loop + axis``): no two of them give the same."""
+    reach = 0
+    terms = [
+        (abs(k), s) for s, k in e.terms.items() if isinstance(s, int) or s in inner_vars or s is loop.var
+    ]
+    for step, s in sorted(terms, key=lambda term: term[0]):
+        if step <= reach:
+            return False
+        reach += step * ((dst.shape[s] if isinstance(s, int) else s.trips) - 1)
+    return True
 
 
 def _interleaves(e: Affine, loop: Loop, dst: Access, inner_vars: set[LoopVar]) -> bool:
