@@ -6,6 +6,7 @@ whatever was done in it. A worker that hangs, crashes or eats memory costs that 
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -24,6 +25,8 @@ from typing import IO, Any, Self
 from .channel import Channel, ChannelClosed, ChannelTimeout, MalformedMessage, SharedArrays, channel_pair
 from .sandbox import Confinement, Limits
 from .worker import Answer, Fault
+
+_logger = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 60.0
 _GRACE_S = 2.0
@@ -197,7 +200,7 @@ class WorkerPool:
         # What a finalizer needs must not be reached through the pool itself.
         self._holder: list[_Nursery | None] = [None]
         self._closer = weakref.finalize(self, _shut_down, self._executor, self._holder)
-        self.confinement: Confinement | None = None
+        self._confinement: Confinement | None = None
 
     @property
     def executor(self) -> ThreadPoolExecutor:
@@ -208,12 +211,28 @@ class WorkerPool:
         return self._executor
 
     def start(self) -> None:
-        """Starts the nursery now rather than with the first lease.
+        """Starts the nursery now rather than with the first lease, and says in the log what is not confined.
 
         Raises:
             PoolBroken: it does not come up.
         """
         self._warm_nursery()
+        self.confinement()
+
+    def confinement(self) -> Confinement:
+        """What is in force for workers here, found out by the first of them.
+
+        Raises:
+            PoolBroken: no worker can be started.
+        """
+        if self._confinement is None:
+            with self.lease(
+                self.settings.preload[0], timeout_s=_START_TIMEOUT_S, memory_bytes=1 << 30
+            ) as probe:
+                self._confinement = Confinement.model_validate(probe.call("confinement").fields)
+            if not self._confinement.complete:
+                _logger.warning("%s", self._confinement.statement())
+        return self._confinement
 
     @contextlib.contextmanager
     def lease(

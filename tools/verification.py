@@ -48,6 +48,7 @@ class Check(StrEnum):
     """Nothing below the precision of the baseline anywhere in the compiled kernel."""
     latency = "latency_above_roofline"
     traffic = "traffic_above_minimum"
+    flops = "flops_above_minimum"
 
 
 class Finding(NamedTuple):
@@ -293,7 +294,7 @@ def size_finding(outputs: Sequence[ArrayType], expected: Expected) -> Finding | 
 
 
 def impossible(profile: Profile, work: Work) -> Finding | None:
-    """What no correct kernel can do: be faster than the roofline, or move less than the inputs and outputs."""
+    """What no correct kernel can do: beat the roofline, move less than inputs and outputs, compute less than needed."""
     least_ms = peak_ms(work, profile.target)
     if profile.latency_ms < least_ms:
         message = f"{profile.latency_ms:.4g} ms is less than the {least_ms:.4g} ms that {profile.target} needs at its peak"
@@ -305,6 +306,11 @@ def impossible(profile: Profile, work: Work) -> Finding | None:
         return Finding(
             Check.traffic, 0, None, float(work.min_traffic_bytes), float(profile.hbm_bytes), message
         )
+    # The counter never has less than was done, and twice as much in fp32.
+    done = profile.hardware_flops - profile.transpose_flops
+    if done < work.matmul_flops:
+        message = f"{done:,} matmul FLOPs counted, but {work.matmul_flops:,} are needed"
+        return Finding(Check.flops, 0, None, float(work.matmul_flops), float(done), message)
     return None
 
 

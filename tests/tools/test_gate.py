@@ -49,7 +49,8 @@ def kernel(v1, v2):
     v3 = nl.ndarray((128, 2048), dtype=np.float32, buffer=nl.shared_hbm)
     v4 = nl.shared_constant(np.identity(128, dtype=np.float32))
     v6 = nl.ndarray((nl.par_dim(128), 1), dtype=np.float32, name='memset.643', buffer=nl.sbuf)
-    v6[nl.arange(128)[:, None], 0] = nisa.memset(shape=(128, 1), value=np.dtype(np.uint16).type(0), dtype=np.float32, engine=nki.isa.unknown_engine)
+    v6[nl.arange(128)[:, None], 0] = nisa.memset(shape=(128, 1), value=np.dtype(np.uint16).type(0),
+                                                 dtype=np.float32, engine=nki.isa.unknown_engine)
     for i0 in nl.affine_range(86):
         v5 = nisa.tensor_scalar(data=v1, op0=np.multiply, operand0=np.dtype(np.float32).type(1e-05), op1=np.add)
         v7 = nl.loop_reduce(v5, op=np.max, loop_indices=[i0], mask=None, dtype=np.float32)

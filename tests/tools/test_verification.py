@@ -160,5 +160,12 @@ def test_less_traffic_than_inputs_and_outputs_is_impossible() -> None:
     assert impossible(profile(2.0, 440_000_000), WORK).check is Check.traffic
 
 
+def test_fewer_flops_than_the_problem_needs_are_impossible() -> None:
+    work = Work(vector_flops=0, matmul_flops=1000, min_traffic_bytes=0)
+    few = profile(2.0, 100).model_copy(update={"hardware_flops": 1100, "transpose_flops": 200})
+    assert impossible(few, work).check is Check.flops
+    assert impossible(few.model_copy(update={"transpose_flops": 0}), work) is None
+
+
 def test_traffic_counts_every_tensor_once_and_no_numbers() -> None:
     assert traffic_of([ArrayType((2, 3)), 0.5], [ArrayType((4,), "bfloat16")]) == 24 + 8

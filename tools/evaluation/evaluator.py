@@ -174,6 +174,8 @@ class Evaluator:
         self, kernel: Kernel, problem: Problem, stage: Stage | None, cancellation: "_Cancellation"
     ) -> "Future[Evaluation]":
         asked = stage or self.settings.stage
+        # Once a pool: whoever runs strangers' kernels should read in the log what is not confined.
+        self.pool.confinement()
         return self.pool.executor.submit(self._evaluate, kernel, problem, asked, cancellation)
 
     def _evaluate(

@@ -2,7 +2,7 @@
 
 Problem: silu
 Verdict: compile_error
-Reason: err_ambiguous_tensor_truth_value
+Reason: err_dynamic_control_flow_not_supported
 """
 
 import neuronxcc.nki as nki
