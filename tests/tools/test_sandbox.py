@@ -36,7 +36,9 @@ def in_child(work: Callable[[], Any]) -> Any:
     return value
 
 
-def confined(scratch: Path, work: Callable[[], Any], **without: Callable[..., Any]) -> tuple[Confinement, Any]:
+def confined(
+    scratch: Path, work: Callable[[], Any], **without: Callable[..., Any]
+) -> tuple[Confinement, Any]:
     def run() -> tuple[Confinement, Any]:
         for name, replacement in without.items():
             setattr(sandbox, name, replacement)
