@@ -47,6 +47,7 @@ class AccumulateInPsum(Rewrite[AccumulateOption]):
         "adding on the vector engine"
     )
     targets = ("vector", "scalar", "latency")
+    reorders = True
 
     def find(self, kernel: Kernel) -> Iterator[AccumulateOption]:
         """Additions of two matmul results, and sums of matmul results over a loop."""

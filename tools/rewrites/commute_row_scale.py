@@ -44,6 +44,7 @@ class CommuteRowScale(Rewrite[CommuteOption]):
         "out of PSUM, instead of a pass over the operand"
     )
     targets = ("scalar", "vector", "latency")
+    reorders = True
 
     def find(self, kernel: Kernel) -> Iterator[CommuteOption]:
         """Every scaling by one factor per row whose result only matmuls read."""
@@ -67,7 +68,7 @@ class CommuteRowScale(Rewrite[CommuteOption]):
         _check_source(flow, site, step)
         evictions: dict[int, Site] = {}
         for reader in flow.readers.get(scaled.tensor, []):
-            for eviction in _evictions(flow, reader, scaled):
+            for eviction in _evictions(flow, site, reader):
                 evictions[id(eviction.instr)] = eviction
         if not evictions:
             raise RewriteError("option", "the products are not copied out of PSUM")
@@ -115,13 +116,13 @@ def _end(flow: Dataflow, last: int) -> int:
     return max((s.order for s in flow.sites if s.instr.op in _COPIES), default=last)
 
 
-def _evictions(flow: Dataflow, reader: Site, scaled: Access) -> list[Site]:
+def _evictions(flow: Dataflow, site: Site, reader: Site) -> list[Site]:
     """The copies that take a product out of PSUM.
 
     Raises:
         RewriteError: if the scaled tile is not the left operand, or something else contributes to or reads the product.
     """
-    instr = reader.instr
+    instr, scaled = reader.instr, site.instr.dst
     left = instr.args.get("x", instr.args.get("stationary"))
     right = instr.args.get("y", instr.args.get("moving"))
     if instr.op not in _MATMULS or not isinstance(left, Access) or not isinstance(right, Access):
@@ -135,6 +136,8 @@ def _evictions(flow: Dataflow, reader: Site, scaled: Access) -> list[Site]:
     if rows != scaled.affine[scaled.tensor.par_dim] or left.shape[0] != scaled.shape[0]:
         raise RewriteError("shape", "the product is of some rows only")
     product = instr.dst.tensor
+    if site.loops and product.scope not in reader.loops[len(site.loops) - 1 :]:
+        raise RewriteError("dependence", f"`{product.name}` adds up products with different factors")
     for writer in flow.writers.get(product, []):
         operand = writer.instr.args.get("x")
         contributes = isinstance(operand, Access) and operand.tensor is scaled.tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..neuroncore.ir import Affine, Kernel, Loop, LoopKind, LoopVar, Node
-from .dependence import conflicts, is_parallel, may_overlap
+from .dependence import carries, conflicts, is_parallel, may_overlap
 from .extraction import extract
 from .refusal import RewriteError
 from .structure import find, instrs_in, locate, rescope, substitute, uses
@@ -106,6 +106,8 @@ def _shrink_scopes(loop: Loop, child: Loop) -> None:
 def fuse(kernel: Kernel, first: Loop, second: Loop) -> Loop:
     """Run the bodies of two neighbouring loops of equal trip counts in one loop.
 
+    If the second looks back to what earlier iterations of the first did, the new loop is a sequential one.
+
     Raises:
         RewriteError: if an iteration of the second needs a later iteration of the first, or they are not neighbours.
     """
@@ -132,6 +134,8 @@ def fuse(kernel: Kernel, first: Loop, second: Loop) -> Loop:
         rescope(loop.body, loop, fused)
         nodes.extend(loop.body)
     fused.body = nodes
+    if kind.parallel and carries(fused, around) is not None:
+        fused.kind = LoopKind.SEQUENTIAL
     body[position : position + 2] = [fused]
     return fused
 

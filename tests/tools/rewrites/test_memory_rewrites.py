@@ -196,6 +196,24 @@ def test_a_scaled_tile_with_other_readers_stays(case):
     assert case(source, (128, 256), (256, 512)).options(CommuteRowScale()) == []
 
 
+def test_products_with_different_factors_are_not_scaled_together(case):
+    source = """
+        def kernel(x, w):
+            out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+            factor = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+            acc = nl.zeros((128, 256), dtype=nl.float32, buffer=nl.psum)
+            for i in nl.sequential_range(2):
+                x_tile = nl.load(x[i * 128 : (i + 1) * 128, 0:128])
+                factor[0:128, 0:1] = nl.max(x_tile, axis=[1])
+                scaled = nl.multiply(x_tile, factor)
+                acc += nl.matmul(scaled, nl.load(w[i * 128 : (i + 1) * 128, 0:256]))
+            nl.store(out, value=nl.copy(acc))
+            return out
+    """
+    kernel = case(source, (256, 128), (256, 256))
+    assert "different factors" in kernel.refusal(CommuteRowScale(), "`x_tile` instead of `scaled`")
+
+
 def test_the_right_operand_of_a_matmul_has_no_rows_of_the_product(case):
     source = """
         def kernel(x, w):
@@ -249,6 +267,7 @@ def test_a_consumer_that_looks_back_may_join(case):
     source = TWO_LOOPS.replace("READ", "0")
     after = case(source, (512, 256)).apply(FuseLoops(), "over i with")
     assert "kept[0, :, :]" in after.source
+    assert "for i in nl.sequential_range(4)" in after.source
 
 
 def test_what_leads_to_no_output_is_dropped(case):
