@@ -41,6 +41,7 @@ class Peak:
     """The highest resident memory seen while sampled."""
 
     def __init__(self) -> None:
+        """Nothing seen yet."""
         self.bytes = 0
 
 

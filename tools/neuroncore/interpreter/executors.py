@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RuntimeAccessError
-from ..ir import Affine, LoopVar
+from ..ir import REDUCED_OPERAND, Affine, LoopVar
 from . import gemm
 from .binding import Binder, Dim, OutOfBounds, Position, Scope, Window, piece_steps, values_of
 from .functions import REDUCTIONS, Array, converted
@@ -25,7 +25,6 @@ from .scan import scan
 from .schedule import Run
 from .semantics import (
     MATMULS,
-    REDUCERS,
     Call,
     Chain,
     chain_of,
@@ -335,7 +334,7 @@ def _reduction(run: Run, scope: Scope, binder: Binder) -> Executor | None:
         or not _is_f32(statement)
     ):
         return None
-    dst, src = statement.dsts[0], statement.args[REDUCERS[statement.op]]
+    dst, src = statement.dsts[0], statement.args[REDUCED_OPERAND[statement.op]]
     assert isinstance(src, Ref)
     if "combine" in statement.attrs or src.storage is dst.storage:
         return None
@@ -424,7 +423,7 @@ class _General:
         }
         self.first = first_piece(self.statement, scope) if "combine" in self.statement.attrs else None
         self.skips = self.statement.attrs.get("oob_mode") == "skip"
-        reduced = REDUCERS.get(self.op)
+        reduced = REDUCED_OPERAND.get(self.op)
         operand = self.statement.args[reduced] if reduced else None
         self.space = operand.shape if isinstance(operand, Ref) else self.statement.dsts[0].shape
 
@@ -487,7 +486,7 @@ class _General:
         values_by_name = {
             k: v.at(position, mask) if isinstance(v, _Reader) else v for k, v in self.args.items()
         }  # fmt: skip
-        if mask is not None and self.op in REDUCERS:
+        if mask is not None and self.op in REDUCED_OPERAND:
             values_by_name, mask = self._neutralised(values_by_name, mask)
         ranks = {k: len(v.shape) for k, v in statement.args.items() if isinstance(v, Ref)}
         kept = reads_destination(self.op, attrs)
@@ -535,7 +534,7 @@ class _General:
 
     def _neutralised(self, values: dict[str, Any], mask: Array) -> tuple[dict[str, Any], Array]:
         """Replace masked elements of a reduction's operand by what does not change the result."""
-        name = REDUCERS[self.op]
+        name = REDUCED_OPERAND[self.op]
         op = self.statement.attrs.get("op") or _REDUCE_OPS.get(self.op, "add")
         neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(op)
         if neutral is None or self.op not in ("nisa.tensor_reduce", *_REDUCE_OPS):

@@ -7,9 +7,9 @@ between them; with the loop fixed, a condition on one tile axis just shortens th
 
 from __future__ import annotations
 
-from ..ir import Access, Affine, Indirect, Instr, Loop, LoopVar, Node
+from ..ir import REDUCED_OPERAND, Access, Affine, Indirect, Instr, Loop, LoopVar, Node
 from .program import Copier, Program
-from .semantics import REDUCERS, chain_of
+from .semantics import chain_of
 
 MAX_PARTS = 6
 """Most pieces that one loop is cut into."""
@@ -39,18 +39,8 @@ def _conditions(nodes: list[Node]) -> list[tuple[Affine, Instr]]:
     return found
 
 
-def mask_space(instr: Instr) -> tuple[int, ...]:
-    """The shape whose axes a mask speaks of: the operand's for reductions, else the first destination's."""
-    reduced = REDUCERS.get(instr.op)
-    if reduced is None:
-        return instr.dst.shape
-    operand = instr.args[reduced]
-    assert isinstance(operand, Access)
-    return operand.shape
-
-
 def _extent(instr: Instr, symbol: LoopVar | int) -> int:
-    return mask_space(instr)[symbol] if isinstance(symbol, int) else symbol.trips
+    return instr.mask_space[symbol] if isinstance(symbol, int) else symbol.trips
 
 
 def _cuts(loop: Loop) -> list[int]:
@@ -149,7 +139,7 @@ def _shortened(instr: Instr) -> Instr | None:
             rest.append(condition)
             continue
         c = condition.coefficient(axis)
-        low, high = ranges.get(axis, (0, mask_space(instr)[axis]))
+        low, high = ranges.get(axis, (0, instr.mask_space[axis]))
         if c > 0:
             low = max(low, -(condition.const // c))
         else:
@@ -183,8 +173,8 @@ def axis_map(instr: Instr, axis: int) -> dict[str, int] | None:
     """
     tiles = {k: a for k, a in instr.args.items() if isinstance(a, Access)}
     shape = instr.dst.shape
-    if instr.op in REDUCERS:
-        return {REDUCERS[instr.op]: axis} if instr.op not in _COUNT_ELEMENTS or axis == 0 else None
+    if instr.op in REDUCED_OPERAND:
+        return {REDUCED_OPERAND[instr.op]: axis} if instr.op not in _COUNT_ELEMENTS or axis == 0 else None
     if instr.op == "nisa.nc_matmul":
         if axis == 0:
             return {"stationary": 1} if len(tiles["stationary"].shape) == 2 else None
@@ -218,12 +208,12 @@ _MIXES_PARTITIONS = frozenset(
 )  # fmt: skip
 
 
-_COUNT_ELEMENTS = frozenset(["nisa.bn_stats", "nisa.bn_aggr"])
+_COUNT_ELEMENTS = frozenset(["nisa.bn_stats", "nisa.bn_aggr", "nisa.nc_find_index8"])
 
 
 def cuttable_axes(instr: Instr) -> set[int]:
     """Axes of the mask's space that can be shortened in the operands and the destinations together."""
-    return {a for a in range(len(mask_space(instr))) if axis_map(instr, a) is not None}
+    return {a for a in range(len(instr.mask_space)) if axis_map(instr, a) is not None}
 
 
 def cut_axis(instr: Instr, axis: int, low: int, high: int) -> Instr:
@@ -234,7 +224,7 @@ def cut_axis(instr: Instr, axis: int, low: int, high: int) -> Instr:
         k: _cut(a, mapped[k], low, high) if k in mapped and isinstance(a, Access) else a
         for k, a in instr.args.items()
     }
-    reduced = instr.op in REDUCERS and axis > 0
+    reduced = instr.op in REDUCED_OPERAND and axis > 0
 
     def runs_along(number: int, dst: Access) -> bool:
         if reduced:
@@ -255,7 +245,7 @@ def cut_axis(instr: Instr, axis: int, low: int, high: int) -> Instr:
 
 def reduced_axes(instr: Instr) -> tuple[int, ...]:
     """The axes that a reduction takes away (all free ones where it does not say)."""
-    rank = len(mask_space(instr))
+    rank = len(instr.mask_space)
     axis = instr.attrs.get("axis", tuple(range(1, rank)))
     return tuple(int(a) % rank for a in (axis if isinstance(axis, tuple | list) else (axis,)))
 

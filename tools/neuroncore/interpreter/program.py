@@ -99,7 +99,7 @@ def reads(instr: Instr) -> list[Access]:
     """Everything an instruction reads, index tiles and destinations that it keeps or combines with included."""
     tiles = [a for a in instr.args.values() if a.__class__ is Access]
     attrs = instr.attrs
-    if instr.mask or attrs.get("dst_rmw_op") or "combine" in attrs and attrs["reset"] is None:
+    if is_partial(instr) or "combine" in attrs and attrs["reset"] is None:
         tiles.extend(instr.dsts)
     else:
         tiles.extend(instr.dsts[k] for k in reads_destination(instr.op, attrs))

@@ -159,7 +159,7 @@ def overwritable_operand(statement: Statement) -> Ref | None:
 
 
 def _keeps_destination(statement: Statement) -> tuple[int, ...]:
-    if statement.mask or "combine" in statement.attrs:
+    if statement.mask or statement.attrs.get("oob_mode") == "skip" or "combine" in statement.attrs:
         return tuple(range(len(statement.dsts)))
     return reads_destination(statement.op, statement.attrs)
 

@@ -40,21 +40,6 @@ FILLS = frozenset(["nisa.memset", "nl.zeros", "nl.ones", "nl.full", "nl.zeros_li
 
 MATMULS = frozenset(["nisa.nc_matmul", "nl.matmul"])
 
-REDUCERS: dict[str, str] = {
-    "nisa.tensor_reduce": "data",
-    "nl.sum": "x",
-    "nl.max": "x",
-    "nl.min": "x",
-    "nl.mean": "x",
-    "nl.var": "x",
-    "nl.prod": "x",
-    "nl.all": "x",
-    "nisa.bn_stats": "data",
-    "nisa.bn_aggr": "data",
-    "nisa.max8": "src",
-}
-"""Operations whose masks speak of their operand's axes, and which operand that is."""
-
 RANDOM = frozenset(["nl.rand", "nisa.dropout", "nl.dropout"])
 """Operations that must not be computed once for several iterations."""
 

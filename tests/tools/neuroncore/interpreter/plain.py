@@ -13,8 +13,9 @@ import numpy as np
 
 from tools.neuroncore.interpreter.functions import REDUCTIONS, converted
 from tools.neuroncore.interpreter.plan import poison, tensor_arguments
-from tools.neuroncore.interpreter.semantics import FILLS, REDUCERS, Call, evaluate, reads_destination
+from tools.neuroncore.interpreter.semantics import FILLS, Call, evaluate, reads_destination
 from tools.neuroncore.ir import (
+    REDUCED_OPERAND,
     Access,
     Affine,
     Buffer,
@@ -125,7 +126,7 @@ class Plain:
 
     def instr(self, instr: Instr) -> None:
         shape = instr.dst.shape
-        space = instr.args[REDUCERS[instr.op]].shape if instr.op in REDUCERS else shape  # type: ignore[union-attr]
+        space = instr.mask_space
         mask: Array | None = None
         if instr.mask:
             mask = np.ones(space, bool)
@@ -141,7 +142,7 @@ class Plain:
         attrs["batch"] = ()
         values = {k: self.read(v, mask) if isinstance(v, Access) else v for k, v in instr.args.items()}
         ranks = {k: len(v.shape) for k, v in instr.args.items() if isinstance(v, Access)}
-        if mask is not None and instr.op in REDUCERS:
+        if mask is not None and instr.op in REDUCED_OPERAND:
             values, mask = self.reduced_mask(instr, values, mask)
         op = instr.op
         combine: str | None = None
@@ -192,7 +193,7 @@ class Plain:
 
     def reduced_mask(self, instr: Instr, values: dict[str, Any], mask: Array) -> tuple[dict[str, Any], Array]:
         """Masked elements take no part in a reduction; rows without any element are not written."""
-        name = REDUCERS[instr.op]
+        name = REDUCED_OPERAND[instr.op]
         op = instr.attrs.get(
             "op", {"nl.max": "maximum", "nl.min": "minimum", "nl.prod": "multiply"}.get(instr.op, "add")
         )
