@@ -187,5 +187,6 @@ class AccessPrinter:
 
 
 def _loops_first(term: tuple[LoopVar | int, int]) -> tuple[bool, int]:
-    symbol, _ = term
-    return (True, symbol) if isinstance(symbol, int) else (False, 0)
+    """Loop indices before axes, the one with the largest step first, as nested tiles are usually written."""
+    symbol, coefficient = term
+    return (True, symbol) if isinstance(symbol, int) else (False, -abs(coefficient))
