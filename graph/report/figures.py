@@ -222,7 +222,10 @@ def _add_edges(figure: go.Figure, story: ProblemStory, places: dict[str, tuple[f
 
 
 def _add_kernels(figure: go.Figure, story: ProblemStory, places: dict[str, tuple[float, Step]]) -> None:
-    for kept, name, color, size in ((False, "correct, not kept", TRIED, 7), (True, "kept in the beam", OURS, 9)):
+    for kept, name, color, size in (
+        (False, "correct, not kept", TRIED, 7),
+        (True, "kept in the beam", OURS, 9),
+    ):
         here = [(place, step) for place, step in places.values() if step.selected == kept]
         figure.add_scatter(
             x=[place for place, _ in here],
