@@ -27,11 +27,12 @@ class Placement:
 
     Attributes:
         name: ``sbuf`` or ``psum``.
-        function: block index, partitions, bytes per partition -> (partition, byte) or (bank, partition, byte).
+        function: of ``idx`` (the block), ``pdim_size`` (partitions) and ``fdim_size`` (bytes per partition); gives
+            (partition, byte), or (bank, partition, byte) in PSUM.
     """
 
     name: str
-    function: Callable[[tuple[int, ...], int, int], Any]
+    function: Callable[..., Any]
 
 
 class Memory:
@@ -62,10 +63,10 @@ class Memory:
     ) -> Placement:
         """Blocks take turns on a number of physical tiles."""
 
-        def place(index: tuple[int, ...], partitions: int, nbytes: int) -> tuple[int, ...]:
-            bank = base_bank + _turn(index, tuple(num_bank_tiles))
-            partition = base_partition + _turn(index, tuple(num_par_tiles)) * partitions
-            byte = base_addr + _turn(index, tuple(num_free_tiles)) * nbytes
+        def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, ...]:
+            bank = base_bank + _turn(idx, tuple(num_bank_tiles))
+            partition = base_partition + _turn(idx, tuple(num_par_tiles)) * pdim_size
+            byte = base_addr + _turn(idx, tuple(num_free_tiles)) * fdim_size
             return (bank, partition, byte) if self._buffer is Buffer.PSUM else (partition, byte)
 
         return Placement(self.name, place)
@@ -90,7 +91,7 @@ def place(tensor: Tensor, placement: Placement) -> None:
     partitions, nbytes = tensor.shape[tensor.par_dim], tensor.free_bytes_per_partition
     blocks = itertools.product(*(range(n) for n in tensor.block_shape))
     for index in itertools.islice(blocks, MAX_PLACES_CHECKED):
-        address = placement.function(index, partitions, nbytes)
+        address = placement.function(idx=index, pdim_size=partitions, fdim_size=nbytes)
         wrong = _fault(tensor, address, partitions, nbytes)
         if wrong:
             raise NKIError(

@@ -134,15 +134,20 @@ def _symbolic(
                 _carried_variable(kind, variable, after.get(variable), name, site, loop.line)
         session.close_loop(loop)
     finally:
-        if not finished:
+        if not finished and (kind is LoopKind.RANGE or session.unrolls_freely):
             # A break or return inside the body (or an error on its way out): Python decides while tracing, so the
             # loop must be run for real.
             session.left_early.add(site)
+        elif not finished:
+            session.close_loop(loop)  # NKI's own loops are traced once, whatever ends the body
 
 
 def _carried_variable(kind: LoopKind, variable: str, value: Any, loop: str, site: Site, line: int) -> None:
     session = current()
-    if isinstance(value, Tile) and kind is not LoopKind.RANGE and not session.unrolls_freely:
+    traced_once = kind is not LoopKind.RANGE and not session.unrolls_freely
+    if traced_once and not isinstance(value, Tile):
+        return  # a number that the body changes is changed once, as NKI's own tracing has it
+    if traced_once:
         raise NKIError(
             "err_local_variable_used_out_of_scope",
             f"`{variable}` is rebound in the loop over {loop} and read in its next iteration; a loop body is traced once, "

@@ -220,7 +220,24 @@ def new_tile(shape: tuple[int, ...], dtype: Dtype, buffer: Buffer, *, hint: str)
         line=line,
     )
     check_capacity(tensor)
-    return Tile(tensor.whole())
+    return Tile(tensor.whole() if len(shape) <= 2 else laid_out(tensor))
+
+
+def laid_out(tensor: Tensor) -> Access:
+    """A new on-chip tensor as its creator sees it; stored with a single free dimension if the kernel reshapes it."""
+    session = current()
+    site = session.created[tensor] = session.site()
+    if site not in session.assumptions.flattened:
+        return tensor.whole()
+    seen = tensor.shape
+    lead = tensor.par_dim + 1
+    tensor.shape = (*seen[:lead], math.prod(seen[lead:]))
+    place = Affine(0)
+    stride = 1
+    for axis in range(len(seen) - 1, lead - 1, -1):
+        place = place + Affine(0, {axis: stride} if seen[axis] > 1 else {})
+        stride *= seen[axis]
+    return Access(tensor, (*identity_index(seen)[:lead], place), seen)
 
 
 def check_capacity(tensor: Tensor) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import re
+import traceback
 import types
 from collections.abc import Callable
 from typing import Any
@@ -57,10 +59,24 @@ def api(name: str, *, engine: str, cost: str = "", dialect: str = "neuronxcc.nki
     """Register an API implementation under its canonical name."""
 
     def register(function: Any) -> Any:
-        CATALOGUE[dialect, name] = ApiEntry(name, dialect, engine, cost, function)
+        CATALOGUE[dialect, name] = ApiEntry(name, dialect, engine, cost, _nameable(function))
         return function
 
     return register
+
+
+def _nameable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a call carry ``name="..."``, as any instruction may; names of instructions are for profiles and dropped here."""
+    if "name" in inspect.signature(function).parameters:
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "name" in kwargs:
+            del kwargs["name"]
+        return function(*args, **kwargs)
+
+    return call
 
 
 def entries(dialect: str) -> list[ApiEntry]:
@@ -95,10 +111,12 @@ def signature_of_call(error: TypeError, dialect: str) -> str | None:
         dialect: whose API it is.
     """
     found = re.match(r"(?:\w+\.)*(\w+)\(\) (?:got|missing|takes)", str(error))
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if found is None or traceback is None or traceback.tb_frame.f_code.co_filename != KERNEL_FILE:
+    if found is None:
+        return None
+    frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
+    if frames[-1:] == [__file__]:
+        frames.pop()  # the call was made by `_nameable`, on the kernel's behalf
+    if frames[-1:] != [KERNEL_FILE]:
         return None
     for candidate in (f"nisa.{found[1]}", f"nl.{found[1]}"):
         entry = CATALOGUE.get((dialect, candidate))

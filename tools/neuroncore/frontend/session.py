@@ -46,11 +46,13 @@ class Assumptions:
         unrolled: loop sites whose bodies need integers.
         kept: instruction sites whose result is used after it was assigned into another tensor, so that the result and
             the copy must both exist.
+        flattened: creation sites of on-chip tensors that are reshaped, and therefore have a single free dimension.
         grid_unrolled: whether the kernel is run once for every instance of its launch grid, with integers as program ids.
     """
 
     unrolled: set[Site] = dataclasses.field(default_factory=set)
     kept: set[Site] = dataclasses.field(default_factory=set)
+    flattened: set[Site] = dataclasses.field(default_factory=set)
     grid_unrolled: bool = False
 
 
@@ -163,6 +165,8 @@ class Session:
         self.flags: frozenset[str] = frozenset()
         """Experimental flags that the kernel is decorated with."""
         self.shared = SharedTensors()
+        self.created: dict[Tensor, Site] = {}
+        """Where on-chip tensors with several free dimensions were created."""
         self.allocation = Allocations()
         self.transposed: dict[Tensor, Tensor | None] = {}
         """Transposes that the tensor engine left in PSUM, and their copies in SBUF where a matmul needed one."""

@@ -126,6 +126,7 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
     """For every axis of `access`, its position as an expression of the new axes."""
     shape: list[int] = []
     dropped: list[int] = []
+    sound = True
     for k in keys:
         if k is None:
             shape.append(1)
@@ -140,7 +141,7 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
                 if size <= 0:
                     raise _empty(access, k)
                 if low < 0 or low + size > extent:
-                    raise out_of_bounds(access.tensor, axis, low, low + size - 1, extent)
+                    sound = sound and _may_leave(access, axis, low, low + size - 1)
                 parts.append(Affine(low, {len(shape): 1} if size > 1 else None))
                 shape.append(size)
                 continue
@@ -153,12 +154,12 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
             continue
         if isinstance(k, slice | DynamicSlice):
             base, size, step = _slice_parts(k, extent, access)
-            _check_range(access, axis, base.bounds(_trips), size, step)
+            sound = _check_range(access, axis, base.bounds(_trips), size, step) and sound
             parts.append(base + Affine(0, {len(shape): step}) if size > 1 else base)
             shape.append(size)
         else:
             scalar = _scalar_index(k, extent, access)
-            _check_range(access, axis, scalar.bounds(_trips), 1, 1)
+            sound = _check_range(access, axis, scalar.bounds(_trips), 1, 1) and sound
             dropped.append(axis)
             parts.append(scalar)
     index: tuple[Affine | Indirect, ...]
@@ -175,7 +176,7 @@ def _basic(access: Access, keys: tuple[Any, ...]) -> Access:
         index = tuple(parts)
     else:
         index = substitute_index(access, dict(enumerate(parts)), tuple(shape))
-    if whole or session.trusts(access.index):
+    if sound and (whole or session.trusts(access.index)):
         session.trust(index)
     return Access(access.tensor, index, tuple(shape))
 
@@ -196,11 +197,30 @@ def _trips(symbol: LoopVar | int) -> int:
     return symbol.trips
 
 
-def _check_range(access: Access, axis: int, start: tuple[int, int], size: int, step: int) -> None:
+def _check_range(access: Access, axis: int, start: tuple[int, int], size: int, step: int) -> bool:
+    """Whether positions stay within an axis.
+
+    Raises:
+        NKIError: `err_tensor_access_out_of_bound` where no mask could keep them.
+    """
     low = start[0] + min(0, step * (size - 1))
     high = start[1] + max(0, step * (size - 1))
-    if low < 0 or high >= access.shape[axis]:
-        raise out_of_bounds(access.tensor, axis, low, high, access.shape[axis])
+    return low >= 0 and high < access.shape[axis] or _may_leave(access, axis, low, high)
+
+
+def _may_leave(access: Access, axis: int, low: int, high: int) -> bool:
+    """Positions that leave an axis: of a whole tensor they may, until an instruction without a mask uses them.
+
+    Returns:
+        False, for not being within bounds.
+
+    Raises:
+        NKIError: `err_tensor_access_out_of_bound` for a part of a tensor.
+    """
+    tensor = access.tensor
+    if access.index is not identity_index(tensor.shape):
+        raise out_of_bounds(tensor, axis, low, high, access.shape[axis])
+    return False
 
 
 def out_of_bounds(tensor: Tensor, dim: int, low: int, high: int, size: int) -> NKIError:

@@ -23,9 +23,9 @@ from ..dtypes import as_dtype
 from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitError
 from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
 from . import emit, loops
+from .accumulation import settle
 from .allocation import check_allocation
 from .arch import Architecture, architecture
-from .dialect_nki.accumulation import settle
 from .index import IndexExpr
 from .markers import annotated
 from .modules import neuron_modules
@@ -412,12 +412,12 @@ class _Tracing:
         session.entry = function.__code__
         session.flags = kernel.flags
         session.allocation.forced_auto = kernel.forced_auto
-        params, values, scalars, names = self._bind(session, kernel)
+        params, bound, scalars, names = self._bind(session, kernel)
         grid = self.grid if self.grid is not None else kernel.grid
         if session.assumptions.grid_unrolled:
-            returned = self._every_instance(session, function, values, grid)
+            returned = self._every_instance(session, function, bound, grid)
         else:
-            returned = self._any_instance(session, function, values, grid)
+            returned = self._any_instance(session, function, bound, grid)
         outputs = self._outputs(session, returned, params, kernel)
         settle(session)
         emit.check_output_dependencies(session.top)
@@ -435,7 +435,9 @@ class _Tracing:
         check_allocation(session, traced)
         return traced
 
-    def _any_instance(self, session: Session, function: Any, values: list[Any], grid: tuple[int, ...]) -> Any:
+    def _any_instance(
+        self, session: Session, function: Any, bound: inspect.BoundArguments, grid: tuple[int, ...]
+    ) -> Any:
         """Run the kernel once, its program ids symbolic: loops around the whole body."""
         opened = []
         for k, n in enumerate(grid):
@@ -444,62 +446,64 @@ class _Tracing:
             session.open_loop(loop, None)
             opened.append(loop)
             session.grid = (*session.grid, (IndexExpr(Affine.of(var)) if n > 1 else 0, int(n)))
-        returned = function(*values)
+        returned = function(*bound.args, **bound.kwargs)
         for loop in reversed(opened):
             session.close_loop(loop)
         return returned
 
     def _every_instance(
-        self, session: Session, function: Any, values: list[Any], grid: tuple[int, ...]
+        self, session: Session, function: Any, bound: inspect.BoundArguments, grid: tuple[int, ...]
     ) -> Any:
         """Run the kernel once for every instance of the grid, one after the other."""
         returned = None
         for k, ids in enumerate(itertools.product(*(range(n) for n in grid))):
             session.grid = tuple(zip(ids, grid, strict=True))
             session.shared.next_instance()
-            result = function(*values)
+            result = function(*bound.args, **bound.kwargs)
             returned = result if k == 0 else returned
         return returned
 
     def _bind(
         self, session: Session, kernel: JitFunction
-    ) -> tuple[list[Tensor], list[Any], dict[str, Any], list[str]]:
+    ) -> tuple[list[Tensor], inspect.BoundArguments, dict[str, Any], list[str]]:
+        """Input tensors, what to call the kernel with, its other arguments, and the names of all parameters."""
         function = kernel.function
         try:
-            signature = inspect.signature(function)
-            bound = signature.bind(*self.args)
+            bound = _arguments(inspect.signature(function), self.args)
         except TypeError as error:
-            line = function.__code__.co_firstlineno
             raise KernelSyntaxError(
                 "wrong_arguments",
-                f"the kernel takes {signature}, but {len(self.args)} arguments are given: {error}",
-                line=line,
+                f"the kernel takes {inspect.signature(function)}, but {len(self.args)} arguments are given: {error}",
+                line=function.__code__.co_firstlineno,
             ) from None
-        bound.apply_defaults()
         params: list[Tensor] = []
         scalars: dict[str, Any] = {}
-        values: list[Any] = []
+        names = []
         for name, value in bound.arguments.items():
-            kind = signature.parameters[name].kind
-            many = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
-            for k, item in enumerate(many):
-                label = name if len(many) == 1 else f"{name}_{k}"
-                annotation = str(signature.parameters[name].annotation)
-                if _is_tensor(item):
-                    tensor = Tensor(
-                        session.unique(label),
-                        tuple(int(n) for n in item.shape),
-                        as_dtype(item.dtype),
-                        Buffer.HBM,
-                        kind=TensorKind.INPUT,
-                        mutable="mutable_tensor" in annotation or kernel.by_reference,
-                    )
-                    params.append(tensor)
-                    values.append(Tile(tensor.whole()))
-                else:
+            parameter = bound.signature.parameters[name]
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                continue
+            names.append(name)
+            several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+            given = []
+            for k, item in enumerate(value if several else (value,)):
+                label = name if not several or len(value) == 1 else f"{name}_{k}"
+                if not _is_tensor(item):
                     scalars[label] = item
-                    values.append(item)
-        return params, values, scalars, list(bound.arguments)
+                    given.append(item)
+                    continue
+                tensor = Tensor(
+                    session.unique(label),
+                    tuple(int(n) for n in item.shape),
+                    as_dtype(item.dtype),
+                    Buffer.HBM,
+                    kind=TensorKind.INPUT,
+                    mutable="mutable" in str(parameter.annotation) or kernel.by_reference,
+                )
+                params.append(tensor)
+                given.append(Tile(tensor.whole()))
+            bound.arguments[name] = tuple(given) if several else given[0]
+        return params, bound, scalars, names
 
     def _outputs(
         self, session: Session, returned: Any, params: list[Tensor], kernel: JitFunction
@@ -591,6 +595,20 @@ class _Tracing:
             else f"{kind}: {text}"
         )
         return KernelHostError("python_error", message, line=line, remedy="fix the Python of the kernel")
+
+
+def _arguments(signature: inspect.Signature, args: Sequence[Any]) -> inspect.BoundArguments:
+    """Arguments in order for all parameters, those that take keywords only included.
+
+    Raises:
+        TypeError: if they do not fit.
+    """
+    keywords = [p.name for p in signature.parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    before = len(signature.parameters) - len(keywords)
+    named = dict(zip(keywords, args[before:], strict=False)) if keywords else {}
+    bound = signature.bind(*args[: len(args) - len(named)], **named)
+    bound.apply_defaults()
+    return bound
 
 
 def _is_tensor(value: Any) -> bool:

@@ -6,7 +6,7 @@ import math
 
 from ..errors import NKIError
 from ..ir import Access, Affine, Indirect, LoopVar, Tensor, identity_index
-from .session import current
+from .session import Retrace, current
 
 
 def substitute_index(
@@ -66,16 +66,35 @@ def reshape_access(access: Access, shape: tuple[int, ...]) -> Access:
             return view
     replacement = _regroup(access.shape, shape)
     if replacement is None:
-        merged = _merge_free(access, shape)
-        if merged is not None:
-            return merged
-        raise NKIError(
-            "unsupported_reshape",
-            f"reshape of {access.tensor.name}{list(access.shape)} to {list(shape)} is not a view",
-            line=session.line(),
-            remedy="reshape the whole tensor, or index it with nl.arange expressions",
-        )
+        access = _merged(access) or _flattened(access, shape)
+        replacement = _regroup(access.shape, shape)
+    if replacement is None:
+        raise _not_a_view(access, shape)
     return Access(access.tensor, substitute_index(access, replacement, shape), shape)
+
+
+def _not_a_view(access: Access, shape: tuple[int, ...]) -> NKIError:
+    return NKIError(
+        "unsupported_reshape",
+        f"reshape of {access.tensor.name}{list(access.shape)} to {list(shape)} is not a view",
+        line=current().line(),
+        remedy="reshape the whole tensor, keep the partition axis as it is, or index it with nl.arange expressions",
+    )
+
+
+def _flattened(access: Access, shape: tuple[int, ...]) -> Access:
+    """Have an on-chip tensor created with a single free dimension, over which its axes can be regrouped; trace again.
+
+    Raises:
+        Retrace: to do so.
+        NKIError: where that does not help.
+    """
+    session = current()
+    site = session.created.get(access.tensor)
+    if site is None or site in session.assumptions.flattened or access.shape[:1] != shape[:1]:
+        raise _not_a_view(access, shape)
+    session.assumptions.flattened.add(site)
+    raise Retrace(f"{access.tensor.name} is reshaped")
 
 
 def _contiguous(access: Access, shape: tuple[int, ...]) -> Access | None:
@@ -138,38 +157,23 @@ def _regroup(old: tuple[int, ...], new: tuple[int, ...]) -> dict[LoopVar | int, 
     return replacement if all(n == 1 for n in new[j:]) else None
 
 
-def _merge_free(access: Access, shape: tuple[int, ...]) -> Access | None:
-    """Merge free axes that together run over one dimension without gaps."""
+def _merged(access: Access) -> Access | None:
+    """All free axes merged into one, if together they run over one dimension without gaps."""
     old = access.shape
-    if len(shape) >= len(old):
+    if any(not isinstance(e, Affine) for e in access.index):
         return None
-    # Only the case of trailing axes merged into the last one.
-    head = len(shape) - 1
-    if shape[:head] != old[:head] or math.prod(old[head:]) != shape[head]:
+    used = [a for a in range(1, len(old)) if old[a] > 1]
+    along = {a: [d for d, e in enumerate(access.affine) if a in e.terms] for a in used}
+    dims = {d for found in along.values() for d in found}
+    if not used or len(dims) != 1 or any(len(found) != 1 for found in along.values()):
         return None
-    strides: dict[int, tuple[int, int]] = {}
-    for d, e in enumerate(access.index):
-        if not isinstance(e, Affine):
-            return None
-        for axis in e.axes():
-            if axis >= head:
-                if axis in strides:
-                    return None
-                strides[axis] = (d, e.coefficient(axis))
-    used = [a for a in range(head, len(old)) if old[a] > 1]
-    dims = {strides[a][0] for a in used if a in strides}
-    if len(dims) != 1 or any(a not in strides for a in used):
-        return None
-    inner = strides[used[-1]][1]
-    expected = inner
+    dim = dims.pop()
+    e = access.affine[dim]
+    stride = inner = e.coefficient(used[-1])
     for a in reversed(used):
-        if strides[a][1] != expected:
+        if e.coefficient(a) != stride:
             return None
-        expected *= old[a]
-    d = dims.pop()
-    e = access.index[d]
-    assert isinstance(e, Affine)
-    base = e.substitute({a: 0 for a in used})
+        stride *= old[a]
     index = list(access.index)
-    index[d] = base + Affine(0, {head: inner})
-    return Access(access.tensor, tuple(index), shape)
+    index[dim] = e.substitute({a: 0 for a in used}) + Affine.of(1, inner)
+    return Access(access.tensor, tuple(index), (old[0], math.prod(old[1:])))

@@ -1,8 +1,7 @@
 """The later `nki` package (0.3 and on): instructions write into a ``dst``, tiles have no block dimensions, no masks.
 
 It traces to the same IR as Beta 1: each destination-passing instruction is Beta 1's, written straight into ``dst``.
-`isa` has the instructions, `language` the rest of the API, `views` the methods of its tensors, `accumulation` the rule
-that the first matmul into a PSUM tile overwrites and later ones add.
+`isa` has the instructions, `language` the rest of the API, `views` the methods of its tensors.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import NKIError
 from ...ir import Access, Affine, Buffer
 from .. import emit
+from ..accumulation import accumulates
 from ..emit import HBM_BUFFERS, ON_CHIP, destination, emit_into
 from ..isa import dma, enumerations, gpsimd, scalar, statistics, tensor, vector
 from ..isa.checks import engine_name, number, tile_operand
@@ -19,7 +20,6 @@ from ..registry import CATALOGUE, api
 from ..session import current
 from ..tile import Tile
 from ..views import reshape_access
-from .accumulation import accumulates
 
 
 class matmul_perf_mode(enum.Enum):  # noqa: N801 - NKI's name

@@ -19,7 +19,6 @@ from ..registry import CATALOGUE, api
 from ..session import current
 from ..tile import Tile
 from . import isa
-from .accumulation import start_group
 
 
 def _register(name: str, engine: str) -> Any:
@@ -36,9 +35,7 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
             line=current().line(),
             remedy="put the partition dimension first and keep tiles in a Python list",
         )
-    tensor = creation.declare(shape, dtype, buffer, declared=True, hint=creation.hint_or(name, "tensor"))
-    start_group(current(), tensor)
-    return Tile(tensor.whole())
+    return creation.ndarray(shape, dtype, buffer=buffer, name=name)
 
 
 def _filled(op: str, value: float | None) -> Any:

@@ -50,11 +50,10 @@ EXACT = ("add", "subtract", "multiply")
 def tensor_tensor(
     data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None
 ) -> Tile:
-    """data1 op data2, element by element; same partitions and the same number of elements; not both in PSUM."""
+    """data1 op data2, element by element; same partitions, free axes of extent 1 repeat; not both in PSUM."""
     name = alu_op(op, "tensor_tensor")
     a, b = tile_operand(data1, "data1", "tensor_tensor"), tile_operand(data2, "data2", "tensor_tensor")
     same_partitions("tensor_tensor", data1=a, data2=b)
-    same_free_size("tensor_tensor", data1=a, data2=b)
     not_both_psum("tensor_tensor", data1=a, data2=b)
     check_op_mix("tensor_tensor", a.dtype, name)
     check_op_mix("tensor_tensor", b.dtype, name)
@@ -67,7 +66,7 @@ def tensor_tensor(
     )
     if where == "gpsimd" or name == "power" or exact:
         no_psum_on_gpsimd("tensor_tensor", a, b)
-    if a.shape != b.shape:
+    if a.shape != b.shape and a.free_size == b.free_size:
         b = _like(b, a)
     args, shape, promoted = elementwise_operands("tensor_tensor", {"data1": Tile(a), "data2": Tile(b)})
     return result(

@@ -8,10 +8,11 @@ import numpy as np
 
 from ...dtypes import FLOAT32, as_dtype
 from ...errors import NKIError
-from ...ir import Buffer, Tensor, TensorKind
+from ...ir import Access, Buffer, Tensor, TensorKind, identity_index
+from ..accumulation import start_group
 from ..allocation import Placement, place
 from ..emit import emit_into, result, scalar_operand
-from ..operand import check_capacity
+from ..operand import check_capacity, laid_out
 from ..registry import api
 from ..session import in_kernel
 from ..tile import Tile, as_extent
@@ -54,8 +55,8 @@ def as_buffer(value: Any) -> Buffer:
     )
 
 
-def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -> Tensor:
-    """A new tensor in the current scope.
+def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -> Access:
+    """A new tensor in the current scope, all of it.
 
     Raises:
         NKIError: if its shape, type or place is not possible.
@@ -69,7 +70,7 @@ def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -
         _check_level()
         known = session.shared.take(dims)
         if known is not None:
-            return known
+            return known.whole()
     scope = session.scope
     if where is Buffer.SHARED_HBM:
         scope = None
@@ -89,7 +90,7 @@ def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -
         session.shared.add(tensor)
     if isinstance(buffer, Placement) and not session.allocation.forced_auto:
         place(tensor, buffer)
-    return tensor
+    return laid_out(tensor) if where.on_chip and len(dims) - par_dim > 2 else tensor.whole()
 
 
 def _partition_dimension(raw: tuple[Any, ...], dims: tuple[int, ...], where: Buffer) -> int:
@@ -144,7 +145,9 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Ti
 
     nl.par_dim(P) marks the partition dimension; dimensions before it are block dimensions.
     """
-    return Tile(declare(shape, dtype, buffer, declared=True, hint=hint_or(name, "tensor")).whole())
+    access = declare(shape, dtype, buffer, declared=True, hint=hint_or(name, "tensor"))
+    start_group(in_kernel(), access.tensor)
+    return Tile(access)
 
 
 def filled(op: str, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> Tile:
@@ -167,8 +170,7 @@ def filled(op: str, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) 
             f"{op} cannot create a tensor at an address of the kernel's choosing",
             line=session.line(),
         )
-    tensor = declare(shape, dtype, where, declared=False, hint=hint_or(name, op.rsplit(".", 1)[-1]))
-    access = tensor.whole()
+    access = declare(shape, dtype, where, declared=False, hint=hint_or(name, op.rsplit(".", 1)[-1]))
     emit_into(op, (access,), {}, {"value": scalar_operand(value, "value", op)})
     return Tile(access)
 
@@ -204,7 +206,9 @@ def full(
 
 
 def _like(a: Tile) -> tuple[Any, ...]:
-    par = a.access.tensor.par_dim if a.access == a.access.tensor.whole() else 0
+    par = a.access.tensor.par_dim
+    if a.access.index[:par] != identity_index(a.shape)[:par]:
+        par = 0  # a part of it, its blocks chosen
     return tuple(ParDim(d) if k == par else d for k, d in enumerate(a.shape))
 
 
@@ -218,7 +222,7 @@ def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "")
 def empty_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tile:
     """An undefined tensor with the shape and element type of another."""
     kind = a.dtype if dtype is None else dtype
-    return Tile(declare(_like(a), kind, buffer, declared=True, hint=hint_or(name, "tensor")).whole())
+    return Tile(declare(_like(a), kind, buffer, declared=True, hint=hint_or(name, "tensor")))
 
 
 @api("nl.rand", engine="gpsimd or vector")

@@ -150,10 +150,11 @@ def _where_dtype(x: Any, y: Any) -> Dtype:
 
 @api("nl.static_cast", engine="vector")
 def static_cast(input_data: Any, dtype: Any, *, mask: Any = None) -> Any:
-    """A tile or a number in another element type."""
+    """A tile, a number or a NumPy array in another element type."""
     if isinstance(input_data, Tile):
         return emit.copy(input_data, dtype, mask)
-    return as_dtype(dtype, current().line()).type(input_data)
+    kind = as_dtype(dtype, current().line())
+    return input_data.astype(kind) if isinstance(input_data, np.ndarray) else kind.type(input_data)
 
 
 @api("nl.dropout", engine="vector")

@@ -1,14 +1,15 @@
 """When a matmul overwrites its PSUM tile and when it adds to it.
 
 In the `nki` package ``nc_matmul(dst=psum, ...)`` infers it: the first write since the tile's allocation overwrites, later
-ones accumulate. In IR that is a tile that starts at zero and matmuls that accumulate; the zero costs nothing in PSUM. A
-tile written by a single matmul in the scope that allocates it needs neither.
+ones accumulate. So does the compiler of Beta 1 for ``psum[...] += nisa.nc_matmul(...)`` into a tile that nothing has
+filled. In IR that is a tile that starts at zero and matmuls that accumulate; the zero costs nothing in PSUM. A tile
+written by a single matmul in the scope that allocates it needs neither.
 """
 
 from __future__ import annotations
 
-from ...ir import Access, Buffer, Instr, Loop, Node, Tensor
-from ..session import Session
+from ..ir import Access, Buffer, Instr, Loop, Node, Tensor
+from .session import Session
 
 
 def start_group(session: Session, tensor: Tensor) -> None:
