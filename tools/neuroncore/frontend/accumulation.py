@@ -29,7 +29,10 @@ def accumulates(session: Session, dst: Access, accumulate: bool | None) -> bool:
 
 
 def settle(session: Session) -> None:
-    """Drop the zeros of tensors that no matmul accumulates into, and turn lone matmuls into plain ones."""
+    """Drop the zeros of tensors that no matmul accumulates into, and turn lone matmuls into plain ones.
+
+    A kernel of Beta 1 that fills its tile itself needs none either.
+    """
     if not session.groups:
         return
     writers: dict[Tensor, list[tuple[Instr, Loop | None]]] = {t: [] for t in session.groups}
@@ -55,7 +58,8 @@ def settle(session: Session) -> None:
         ):
             added[0][0].attrs.pop("accumulate")
             added = []
-        if not added:
+        filled = not session.unrolls_freely and added and writers[tensor][0] != added[0]
+        if filled or not added:
             unneeded.add(id(zero))
 
     def prune(body: list[Node]) -> None:
