@@ -18,10 +18,14 @@ MAX_SINGLE = 4
 """Partly masked iterations up to this number are taken one by one."""
 
 
+MAX_COPIES = 4000
+"""Instructions that splitting may add to a program."""
+
+
 def apply_masks(program: Program) -> None:
     """Split loops and shorten tiles; drop conditions that always hold and instructions that never run. In place."""
     if _any_mask(program.body):
-        program.body = _split_body(program, program.body, None)
+        program.body = _Splitter(program).body(program.body, None)
         _shorten_body(program.body)
 
 
@@ -71,36 +75,59 @@ def _cuts(loop: Loop) -> list[int]:
     return [0, loop.trips]
 
 
-def _split_body(program: Program, nodes: list[Node], parent: Loop | None) -> list[Node]:
-    out: list[Node] = []
-    for node in nodes:
-        if isinstance(node, Instr):
-            mask = _live_conditions(node)
-            if mask is not None:
-                node.mask = mask
-                out.append(node)
-            continue
-        points = _cuts(node) if _any_mask(node.body) else [0, node.trips]
-        if len(points) == 2:
-            node.body = _split_body(program, node.body, node)
-            if node.body:
-                out.append(node)
-            continue
-        for start, stop in zip(points, points[1:], strict=False):
-            out.extend(_part(program, node, start, stop, parent))
-    return out
+class _Splitter:
+    """Cuts loops where conditions begin or cease to hold, outermost first."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.copies = 0
+
+    def body(self, nodes: list[Node], parent: Loop | None) -> list[Node]:
+        """The nodes with their loops cut, and without instructions that never run."""
+        out: list[Node] = []
+        for node in nodes:
+            if isinstance(node, Instr):
+                mask = _live_conditions(node)
+                if mask is not None:
+                    node.mask = mask
+                    out.append(node)
+                continue
+            points = self.points(node)
+            if len(points) == 2:
+                node.body = self.body(node.body, node)
+                if node.body:
+                    out.append(node)
+                continue
+            for start, stop in zip(points, points[1:], strict=False):
+                out.extend(self.part(node, start, stop, parent))
+        return out
+
+    def points(self, loop: Loop) -> list[int]:
+        """Where to cut a loop: its ends at least."""
+        whole = [0, loop.trips]
+        if not _any_mask(loop.body):
+            return whole
+        points = _cuts(loop)
+        added = (len(points) - 2) * _size(loop.body)
+        if self.copies + added > MAX_COPIES:
+            return whole
+        self.copies += added
+        return points
+
+    def part(self, loop: Loop, start: int, stop: int, parent: Loop | None) -> list[Node]:
+        """The iterations ``start .. stop-1`` of a loop, as a loop of their own or as its bare body."""
+        copier = Copier(self.program.inits)
+        if stop - start == 1:
+            copier.bindings[loop.var] = start
+            copier.scopes[loop] = parent
+            return self.body(copier.body(loop.body, parent), parent)
+        copied = copier.loop(loop, start, stop)
+        copied.body = self.body(copied.body, copied)
+        return [copied] if copied.body else []
 
 
-def _part(program: Program, loop: Loop, start: int, stop: int, parent: Loop | None) -> list[Node]:
-    """The iterations ``start .. stop-1`` of a loop, as a loop of their own or as its bare body."""
-    copier = Copier(program.inits)
-    if stop - start == 1:
-        copier.bindings[loop.var] = start
-        copier.scopes[loop] = parent
-        return _split_body(program, copier.body(loop.body, parent), parent)
-    copied = copier.loop(loop, start, stop)
-    copied.body = _split_body(program, copied.body, copied)
-    return [copied] if copied.body else []
+def _size(nodes: list[Node]) -> int:
+    return sum(_size(n.body) if isinstance(n, Loop) else 1 for n in nodes)
 
 
 def _live_conditions(instr: Instr) -> tuple[Affine, ...] | None:

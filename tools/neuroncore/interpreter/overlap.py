@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from ..ir import Access, Affine, LoopVar
 
-SEARCH_STEPS = 2000
+SEARCH_STEPS = 500
 """Candidates looked at before giving up and calling two accesses overlapping."""
 
 

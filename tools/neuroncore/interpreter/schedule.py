@@ -24,20 +24,23 @@ class Budgets:
     Attributes:
         elementwise: working set of a piece without matmuls: what a core's second-level cache holds (1 to 2 MiB).
         matmul: working set of a piece with matmuls: large enough for the packing inside BLAS to pay off.
-        scan: working set of a piece with scans: their cost is per step, whatever the number of rows.
+        scan: working set of a piece with scans: several rows make up for their cost per step.
         hoist: most memory spent on keeping results that a loop's iterations have in common.
     """
 
     elementwise: int = 3 << 19
     matmul: int = 48 << 20
-    scan: int = 34 << 20
+    scan: int = 8 << 20
     hoist: int = 64 << 20
 
 
 COMMUTATIVE = frozenset(["add", "multiply", "maximum", "minimum"])
 """Reductions that may be taken in another order."""
 
-MAX_PAIRS = 20000
+MAX_IN_FLIGHT = 16
+"""Loops taken several iterations at a time; NumPy has 64 dimensions at most."""
+
+MAX_PAIRS = 5000
 """Pairs of accesses compared for one loop before its iterations are taken in order."""
 
 
@@ -180,7 +183,8 @@ class _Facts:
         path: loops around each statement.
         needs: loops whose iterations a statement must be run for.
         varies: see `Schedule`.
-        writers: statements that write each storage.
+        writers: statements that write each storage, by identity.
+        users: statements that read or write each storage.
         ordered: loops whose iterations depend on each other.
     """
 
@@ -191,9 +195,12 @@ class _Facts:
         self.number: dict[int, int] = {}
         self._collect(nodes, ())
         self.writers: dict[Storage, set[int]] = {}
+        self.users: dict[Storage, list[Statement]] = {}
         for s in self.statements:
             for d in s.dsts:
                 self.writers.setdefault(d.storage, set()).add(id(s))
+            for storage in dict.fromkeys(r.storage for r, _ in refs_of(s)):
+                self.users.setdefault(storage, []).append(s)
         self.varies: dict[Storage, set[LoopVar]] = {}
         self.needs: dict[int, set[LoopVar]] = {}
         self._written_under = self._writes_by_loop()
@@ -354,7 +361,8 @@ class _Scheduler:
                 out.append(Run(node, loops))
                 continue
             v = node.var
-            size = 1 if v in self.facts.ordered else self._piece(node, taken)
+            crowded = sum(n > 1 for n in taken.values()) >= MAX_IN_FLIGHT
+            size = 1 if crowded or v in self.facts.ordered else self._piece(node, taken)
             if size == v.trips:
                 out.extend(self.emit(node.body, {**taken, v: size}))
                 continue
@@ -468,7 +476,7 @@ class _Scheduler:
         facts = self.facts
         path = facts.path[id(s)]
         for dst in s.dsts:
-            for other in facts.under[v]:
+            for other in facts.users[dst.storage]:
                 if id(other) in chosen:
                     continue
                 uses = [r for r, _ in refs_of(other) if r.storage is dst.storage]

@@ -36,9 +36,13 @@ KINDS = (LoopKind.AFFINE, LoopKind.SEQUENTIAL, LoopKind.RANGE)
 class RandomKernel:
     """One kernel being made."""
 
-    def __init__(self, rng: random.Random, *, masks: bool = True, max_depth: int = 3) -> None:
+    def __init__(
+        self, rng: random.Random, *, masks: bool = True, tidy: bool = False, max_depth: int = 3
+    ) -> None:
+        """`tidy` kernels read only what they have written, and store every iteration somewhere else."""
         self.rng = rng
-        self.masks = masks
+        self.masks = masks and not tidy
+        self.tidy = tidy
         self.max_depth = max_depth
         self.count = 0
         self.fixed: dict[Tensor, list[int]] = {}
@@ -97,6 +101,8 @@ class RandomKernel:
 
     def index(self, tensor: Tensor, shape: tuple[int, int], loops: tuple[Loop, ...]) -> Access:
         """A random access with a tile of `shape`; the tensor grows to hold it."""
+        if self.tidy:
+            return self.tidy_index(tensor, shape, loops)
         rank = len(self.fixed[tensor])
         axes: list[int | None] = [None] * rank
         if tensor.buffer.on_chip:
@@ -121,6 +127,22 @@ class RandomKernel:
             index.append(e)
             _, high = e.bounds(lambda s: shape[s] if isinstance(s, int) else s.trips)
             self.fixed[tensor][d] = max(self.fixed[tensor][d], high + 1)
+        return Access(tensor, tuple(index), shape)
+
+    def tidy_index(self, tensor: Tensor, shape: tuple[int, int], loops: tuple[Loop, ...]) -> Access:
+        """Whole on-chip tiles; in HBM every loop moves by whole tiles along some dimension."""
+        if tensor.buffer.on_chip:
+            return tensor.whole()
+        rank = len(self.fixed[tensor])
+        dims = sorted(self.rng.sample(range(rank), 2))
+        index = [Affine(0, {dims.index(d): 1}) if d in dims else Affine(0) for d in range(rank)]
+        spans = [shape[dims.index(d)] if d in dims else 1 for d in range(rank)]
+        for loop in loops:
+            d = self.rng.randrange(rank)
+            index[d] = index[d] + Affine(0, {loop.var: spans[d]})
+            spans[d] *= loop.trips
+        for d in range(rank):
+            self.fixed[tensor][d] = max(self.fixed[tensor][d], spans[d])
         return Access(tensor, tuple(index), shape)
 
     def visible(
@@ -149,8 +171,10 @@ class RandomKernel:
     def destination(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> Access:
         """A fresh tile, a declared one from further out, or one that exists."""
         old = self.visible(loops, shape)
-        if old and self.rng.random() < 0.35:
+        if old and self.rng.random() < (0.15 if self.tidy else 0.35):
             return self.index(self.rng.choice(old)[0], shape, loops)
+        if self.tidy:
+            return self.tile(shape, loops[-1] if loops else None).whole()
         scopes: list[Loop | None] = [None, *loops]
         if self.rng.random() < 0.4:
             t = self.tile(shape, self.rng.choice(scopes), blocks=self.rng.randint(0, 2))
@@ -182,6 +206,8 @@ class RandomKernel:
 
     def statements(self, loops: tuple[Loop, ...]) -> list[Node]:
         shape = self.rng.choice([(4, 6), (4, 6), (2, 3), (4, 4)])
+        if self.tidy and self.rng.random() < 0.3:
+            return self.make_store(shape, loops)
         kind = self.rng.choice(
             ["load", "unary", "binary", "binary", "store", "store", "accumulate", "matmul", "reduce", "loop_reduce",
              "transpose", "fill", "scalar"]
@@ -189,7 +215,8 @@ class RandomKernel:
         return getattr(self, f"make_{kind}")(shape, loops)  # type: ignore[no-any-return]
 
     def make_load(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
-        source = self.index(self.rng.choice([*self.inputs, *self.scratch, *self.outputs[:1]]), shape, loops)
+        sources = self.inputs if self.tidy else [*self.inputs, *self.scratch, *self.outputs[:1]]
+        source = self.index(self.rng.choice(sources), shape, loops)
         return [
             Instr("nl.load", (self.destination(shape, loops),), {"src": source}, mask=self.mask(shape, loops))
         ]
@@ -229,7 +256,8 @@ class RandomKernel:
 
     def make_accumulate(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, y = self.operand(shape, loops)
-        dst = self.destination(shape, loops)
+        known = self.visible(loops, shape)
+        dst = self.rng.choice(known)[0].whole() if self.tidy else self.destination(shape, loops)
         args = {"x": dst, "y": y} if self.rng.random() < 0.7 else {"x": y, "y": dst}
         return [
             *before,
@@ -238,7 +266,9 @@ class RandomKernel:
 
     def make_store(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
         before, x = self.operand(shape, loops)
-        dst = self.index(self.rng.choice([*self.outputs, *self.scratch]), shape, loops)
+        dst = self.index(
+            self.rng.choice(self.outputs if self.tidy else [*self.outputs, *self.scratch]), shape, loops
+        )
         return [*before, Instr("nl.store", (dst,), {"value": x}, mask=self.mask(shape, loops))]
 
     def make_fill(self, shape: tuple[int, int], loops: tuple[Loop, ...]) -> list[Node]:
@@ -274,7 +304,7 @@ class RandomKernel:
         before, x = self.operand(shape, loops)
         over = tuple(loop.var for loop in loops[self.rng.randint(0, len(loops) - 1) :])
         outside = [None, *loops][: len(loops) - len(over) + 1]
-        t = self.tile(shape, self.rng.choice(outside), blocks=self.rng.randint(0, 1))
+        t = self.tile(shape, self.rng.choice(outside), blocks=0 if self.tidy else self.rng.randint(0, 1))
         kept = tuple(loop for loop in loops if loop.var not in over)
         dst = self.index(t, shape, kept)
         return [
@@ -290,7 +320,7 @@ class RandomKernel:
         more, moving = self.operand((k, n), loops)
         scopes: list[Loop | None] = [None, *loops]
         scope = self.rng.choice(scopes)
-        psum = self.tile((m, n), scope, Buffer.PSUM, blocks=self.rng.randint(0, 1))
+        psum = self.tile((m, n), scope, Buffer.PSUM, blocks=0 if self.tidy else self.rng.randint(0, 1))
         dst = self.index(psum, (m, n), loops)
         attrs: dict[str, Any] = {"is_transpose": False}
         if self.rng.random() < 0.7:

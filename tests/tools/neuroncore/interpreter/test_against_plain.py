@@ -17,8 +17,8 @@ from .random_kernels import RandomKernel
 BUDGETS = (Budgets(), Budgets(1, 1, 1, 0), Budgets(600, 600, 600, 1 << 20), Budgets(300, 1 << 20, 300, 0))
 
 
-def check(rng: random.Random, *, masks: bool) -> None:
-    made = RandomKernel(rng, masks=masks)
+def check(rng: random.Random, *, masks: bool = False, tidy: bool = False) -> None:
+    made = RandomKernel(rng, masks=masks, tidy=tidy)
     kernel = made.kernel()
     args = made.arguments(kernel)
     expected = interpret_plainly(kernel, args)
@@ -27,13 +27,19 @@ def check(rng: random.Random, *, masks: bool) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_any_kernel_without_masks_gives_what_a_plain_loop_gives(rng: random.Random) -> None:
     check(rng, masks=False)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_any_masked_kernel_gives_what_a_plain_loop_gives(rng: random.Random) -> None:
     check(rng, masks=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False))
+def test_any_kernel_that_reads_what_it_wrote_gives_what_a_plain_loop_gives(rng: random.Random) -> None:
+    check(rng, tidy=True)
