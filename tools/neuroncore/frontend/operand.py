@@ -49,7 +49,11 @@ def operand(value: Tile, *, name: str, op: str, buffers: tuple[Buffer, ...] | No
         session.assumptions.kept.add(session.moved[tensor])
         raise Retrace(f"{tensor.name} is used after it was assigned into another tensor")
     session.check_scope(access)
-    if access.is_indirect and op not in INDEX_TAKERS:
+    if (
+        access.is_indirect
+        and op not in INDEX_TAKERS
+        and not (session.dialect == "nki" and tensor.buffer.on_chip)
+    ):
         raise _indirect_refused(access, name, op)
     if tensor.buffer.on_chip:
         return as_tile(access, name=name, op=op)

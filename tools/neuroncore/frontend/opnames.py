@@ -65,6 +65,7 @@ ACTIVATIONS = (
     "gelu_dx",
     "gelu_apprx_tanh",
     "gelu_apprx_sigmoid",
+    "gelu_apprx_sigmoid_dx",
     "silu",
     "silu_dx",
     "tanh",

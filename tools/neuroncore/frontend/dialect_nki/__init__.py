@@ -15,7 +15,7 @@ from . import isa, language
 
 def modules() -> dict[str, types.ModuleType]:
     """Stand-ins for the importable modules of the package, by full name."""
-    from ..modules import typing_contents
+    from ..modules import not_here, typing_contents
     from ..tracer import jit
 
     def module(name: str, contents: dict[str, Any]) -> ApiModule:
@@ -27,7 +27,15 @@ def modules() -> dict[str, types.ModuleType]:
     collectives = module("nki.collectives", {})
     nki = module(
         "nki",
-        {"jit": jit, "trace": jit, "language": nl, "isa": nisa, "typing": typing, "collectives": collectives},
+        {
+            "jit": jit,
+            "trace": jit,
+            "simulate": not_here,
+            "language": nl,
+            "isa": nisa,
+            "typing": typing,
+            "collectives": collectives,
+        },
     )
     return {
         "nki": nki,

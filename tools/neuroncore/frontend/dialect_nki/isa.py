@@ -72,7 +72,12 @@ def _regrouped(target: Access, shape: tuple[int, ...]) -> Access | None:
         return None
 
 
-def _no_beta1(op: str, extra: dict[str, Any]) -> None:
+def no_beta1(op: str, extra: dict[str, Any]) -> None:
+    """Refuse arguments that only Beta 1 has.
+
+    Raises:
+        NKIError: `unexpected_argument`, naming the first.
+    """
     if not extra:
         return
     name = next(iter(extra))
@@ -97,7 +102,7 @@ def _passing(original: Any, where: str, doc: str, *, buffers: tuple[Buffer, ...]
 
     def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         op = function.__name__
-        _no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
+        no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
         kwargs.pop("mask", None)
         kwargs.pop("dtype", None)
         into(dst, original(*args, **kwargs), op, buffers=buffers)
@@ -136,7 +141,7 @@ def _positional(original: Any, where: str, order: tuple[str, ...], doc: str) -> 
 
     def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         op = function.__name__
-        _no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
+        no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
         kwargs.pop("mask", None)
         kwargs.pop("dtype", None)
         if len(args) > len(order):
@@ -209,7 +214,7 @@ def activation(
     **beta1_only: Any,
 ) -> None:
     """Dst = op(data * scale + bias); bias a number or [P, 1] tile; optional free-axis sum into reduce_res."""
-    _no_beta1("activation", beta1_only)
+    no_beta1("activation", beta1_only)
     if isinstance(bias, int | float):
         partitions = data.shape[0] if isinstance(data, Tile) else 128
         bias = None if bias == 0 else vector.memset((partitions, 1), float(bias), "float32")
@@ -230,7 +235,7 @@ def tensor_tensor(
     **beta1_only: Any,
 ) -> None:
     """Dst = data1 op data2, element by element; not both in PSUM."""
-    _no_beta1("tensor_tensor", beta1_only)
+    no_beta1("tensor_tensor", beta1_only)
     into(dst, vector.tensor_tensor(data1, data2, op, engine=engine), "tensor_tensor")
 
 
@@ -249,7 +254,7 @@ def tensor_scalar(
     **beta1_only: Any,
 ) -> None:
     """Dst = (data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
-    _no_beta1("tensor_scalar", beta1_only)
+    no_beta1("tensor_scalar", beta1_only)
     into(
         dst,
         vector.tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, engine=engine),
@@ -269,7 +274,7 @@ def tensor_reduce(
     **beta1_only: Any,
 ) -> None:
     """Dst = data reduced over trailing free axes."""
-    _no_beta1("tensor_reduce", beta1_only)
+    no_beta1("tensor_reduce", beta1_only)
     into(dst, vector.tensor_reduce(op, data, axis, negate=negate, keepdims=keepdims), "tensor_reduce")
 
 
@@ -319,7 +324,7 @@ def nc_matmul(
 
     The first matmul into a PSUM tile overwrites it, later ones accumulate; accumulate=True/False says it explicitly.
     """
-    _no_beta1("nc_matmul", beta1_only)
+    no_beta1("nc_matmul", beta1_only)
     if getattr(perf_mode, "name", "none") != "none":
         raise NKIError(
             "unsupported_api",
@@ -509,7 +514,7 @@ def dma_copy(
     **beta1_only: Any,
 ) -> None:
     """Move between HBM and SBUF in any direction, casting to dst's element type."""
-    _no_beta1("dma_copy", beta1_only)
+    no_beta1("dma_copy", beta1_only)
     if isinstance(dst, Tile) and isinstance(src, Tile) and dst_rmw_op is None:
         plain = getattr(oob_mode, "name", "error") == "error"
         if plain and src.buffer in HBM_BUFFERS and dst.buffer is Buffer.SBUF:

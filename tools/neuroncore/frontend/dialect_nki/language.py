@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ...dtypes import as_dtype
 from ...errors import NKIError
 from ...ir import Buffer
+from .. import emit, loops
 from .. import language as beta1
-from .. import loops
 from ..index import DynamicSlice, arange
-from ..language import creation, elementwise, memory, reductions
+from ..language import creation, elementwise, grid, memory, reductions
 from ..language.limits import TileSize
 from ..registry import CATALOGUE, api
 from ..session import current
@@ -38,21 +40,28 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
     return creation.ndarray(shape, dtype, buffer=buffer, name=name)
 
 
-def _filled(op: str, value: float | None) -> Any:
-    def function(shape: Any, *args: Any, buffer: Any = None, name: str = "", **kwargs: Any) -> Tile:
-        fill, rest = (value, args) if value is not None else (kwargs.pop("fill_value", None), args)
-        if fill is None:
-            fill, rest = rest[0], rest[1:]
-        dtype = rest[0] if rest else kwargs.pop("dtype")
-        where = buffer if buffer is not None else rest[1] if len(rest) > 1 else None
-        return creation.filled(f"nl.{op}", shape, fill, dtype, where, name)
-
-    function.__name__ = function.__qualname__ = op
-    function.__doc__ = f"A new on-chip tensor filled with {'a constant' if value is None else f'{value:g}'}."
-    return _register(op, "vector or gpsimd")(function)
+@_register("zeros", "vector or gpsimd")
+def zeros(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tile:
+    """A new on-chip tensor filled with zeros."""
+    return creation.filled("nl.zeros", shape, 0.0, dtype, buffer, name)
 
 
-zeros, ones, full = _filled("zeros", 0.0), _filled("ones", 1.0), _filled("full", None)
+@_register("ones", "vector or gpsimd")
+def ones(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tile:
+    """A new on-chip tensor filled with ones."""
+    return creation.filled("nl.ones", shape, 1.0, dtype, buffer, name)
+
+
+@_register("full", "vector or gpsimd")
+def full(shape: Any, fill_value: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tile:
+    """A new on-chip tensor filled with a constant."""
+    return creation.filled("nl.full", shape, fill_value, dtype, buffer, name)
+
+
+@_register("rand", "gpsimd or vector")
+def rand(shape: Any, dtype: Any, buffer: Any = None, name: str = "") -> Tile:
+    """Uniform random values in [0, 1)."""
+    return creation.rand(shape, dtype)
 
 
 @_register("load", "dma")
@@ -69,12 +78,43 @@ def store(dst: Any, value: Any) -> None:
 
 @_register("shared_identity_matrix", "dma")
 def shared_identity_matrix(n: Any, dtype: Any = np.uint8, dst: Any = None) -> Tile | None:
-    """The n x n identity: in HBM, or loaded into dst."""
+    """The n x n identity in SBUF: a new tile, or dst."""
     constant = creation.shared_identity_matrix(int(n), dtype)
     if dst is None:
-        return constant
+        return memory.load(constant)
     isa.dma_copy(dst=dst, src=constant)
     return None
+
+
+@_register("broadcast_to", "none (a matmul along the partition axis)")
+def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> Tile:
+    """A view that repeats axes of extent 1; a copy if dtype differs."""
+    view = x.broadcast_to(shape)
+    return view if dtype is None or as_dtype(dtype) == x.dtype else emit.copy(view, dtype)
+
+
+@_register("fori_loop", "none")
+def fori_loop(lower: Any, upper: Any, body_fun: Any, step: int = 1) -> None:
+    """body_fun(i) for every i from lower to upper; the bounds must be numbers here."""
+    for i in loops.static_range(lower, upper, step):
+        body_fun(i)
+
+
+@_register("program_id", "none")
+def program_id(axis: Any = 0) -> Any:
+    """This instance's index along a grid axis."""
+    return grid.program_id(axis)
+
+
+@_register("num_programs", "none")
+def num_programs(axes: Any = 0) -> Any:
+    """Number of instances along a grid axis."""
+    return grid.num_programs(axes)
+
+
+@_register("device_print", "none")
+def device_print(print_prefix: Any, tensor: Any = None) -> None:
+    """Accepted and ignored."""
 
 
 @_register("no_reorder", "none")
@@ -116,57 +156,115 @@ class NkiTileSize(TileSize):
         return self.sbuf_fmax_bytes // 4
 
 
-def _without_mask(name: str, original: Any, engine: str) -> Any:
-    """One of Beta 1's functions under this dialect's rules: no ``mask``."""
+@_register("gelu_apprx_sigmoid_dx", "scalar")
+def gelu_apprx_sigmoid_dx(x: Any, dtype: Any = None) -> Tile:
+    """Derivative of gelu_apprx_sigmoid."""
+    return emit.unary("gelu_apprx_sigmoid_dx", x, dtype)
+
+
+_RENAMED = {"copy": "src", "zeros_like": "a", "empty_like": "a", "expand_dims": "data"}
+"""Functions whose first parameter Beta 1 calls something else than `x`."""
+
+_SIGNATURES = {
+    "copy": "x dtype=",
+    "matmul": "x y transpose_x=",
+    "transpose": "x dtype=",
+    "softmax": "x axis=-1 dtype=",
+    "rms_norm": "x w axis n epsilon= dtype= compute_dtype=",
+    "dropout": "x rate dtype=",
+    "where": "condition x y dtype=",
+    "gather_flattened": "data indices axis= dtype=",
+    "expand_dims": "x axis",
+    "load_transpose2d": "src dtype=",
+    "zeros_like": "x dtype= buffer= name=",
+    "empty_like": "x dtype= buffer= name=",
+    "random_seed": "seed",
+    "shared_constant": "constant dtype=",
+    "program_ndim": "",
+    **{name: "x y dtype=" for name in elementwise.BINARY},
+    **{name: "x dtype=" for name in elementwise.UNARY},
+    **{name: "x axis dtype= keepdims=" for name in reductions.REDUCTIONS},
+}
+"""Parameters of the functions that both dialects have, in this one's order; ``=`` marks those that may be left out."""
+
+
+def _adapted(name: str, parameters: str) -> Any:
+    """One of Beta 1's functions under this dialect's signature, which has no masks."""
+    entry = CATALOGUE["neuronxcc.nki", f"nl.{name}"]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    listed = []
+    for word in parameters.split():
+        parameter, _, default = word.partition("=")
+        given = (int(default) if default else None) if "=" in word else inspect.Parameter.empty
+        listed.append(inspect.Parameter(parameter, kind, default=given))
+    signature = inspect.Signature(listed)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("mask") is not None:
-            isa._no_beta1(name, {"mask": True})
-        return original(*args, **kwargs)
+        isa.no_beta1(f"nl.{name}", {k: v for k, v in kwargs.items() if k == "mask"})
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise NKIError(
+                "unexpected_argument",
+                f"nl.{name}: {error}",
+                line=current().line(),
+                remedy=f"the signature is nl.{name}{signature}",
+            ) from None
+        if name == "softmax":
+            bound.apply_defaults()
+        values = {k: v for k, v in bound.arguments.items() if v is not None}
+        if name in _RENAMED:
+            values[_RENAMED[name]] = values.pop("x")
+        if name == "gather_flattened":
+            values.pop("axis", None)
+        return entry.function(**values)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = original.__doc__
-    function.nki_op = getattr(original, "nki_op", name)  # type: ignore[attr-defined]
-    return _register(name, engine)(function)
+    function.__doc__ = entry.function.__doc__
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.nki_op = getattr(entry.function, "nki_op", name)  # type: ignore[attr-defined]
+    return _register(name, entry.engine)(function)
 
 
-_SHARED = (
-    "copy matmul transpose softmax rms_norm dropout where gather_flattened broadcast_to expand_dims load_transpose2d "
-    "zeros_like empty_like rand random_seed shared_constant program_id num_programs program_ndim device_print"
-).split()
+ADAPTED = {name: _adapted(name, parameters) for name, parameters in _SIGNATURES.items()}
+
+_GONE = (
+    "par_dim",
+    "mgrid",
+    "loop_reduce",
+    "all_reduce",
+    "static_cast",
+    "nc",
+    "spmd_dim",
+    "atomic_rmw",
+    "constants",
+)
+"""What only Beta 1 has."""
 
 
 def contents() -> dict[str, Any]:
     """The attributes of the module `nki.language`."""
-    table = dict(beta1.contents())
-    for gone in ("par_dim", "mgrid", "loop_reduce", "all_reduce", "static_cast", "nc", "spmd_dim", "invert"):
-        table.pop(gone, None)
-    for name in (*_SHARED, *elementwise.BINARY, *elementwise.UNARY, *reductions.REDUCTIONS):
-        entry = CATALOGUE["neuronxcc.nki", f"nl.{name}"]
-        table[name] = _without_mask(name, entry.function, entry.engine)
-    table |= {
-        "ndarray": ndarray,
-        "zeros": zeros,
-        "ones": ones,
-        "full": full,
-        "load": load,
-        "store": store,
-        "shared_identity_matrix": shared_identity_matrix,
-        "no_reorder": no_reorder,
+    table = {name: value for name, value in beta1.contents().items() if name not in _GONE}
+    functions = {
+        name.removeprefix("nl."): entry.function
+        for (dialect, name), entry in CATALOGUE.items()
+        if dialect == "nki" and name.startswith("nl.")
+    }
+    return {
+        **table,
+        **functions,
         "arange": arange,
         "ds": DynamicSlice,
         "affine_range": loops.affine_range,
         "sequential_range": loops.sequential_range,
         "static_range": loops.static_range,
-        "dynamic_range": _not_here(
-            "dynamic_range", "use nl.affine_range or nl.sequential_range with constant bounds"
-        ),
-        "fori_loop": _not_here("fori_loop", "use nl.sequential_range"),
+        "dynamic_range": loops.sequential_range,
         "while_loop": _not_here("while_loop", "use nl.sequential_range with a constant bound"),
+        "abs_max": _not_here("abs_max", "it needs NeuronCore-v4; compare nl.abs of both"),
+        "abs_min": _not_here("abs_min", "it needs NeuronCore-v4; compare nl.abs of both"),
         "tile_size": NkiTileSize(),
         "is_hbm": lambda b: not Buffer(b).on_chip,
         "is_on_chip": lambda b: Buffer(b).on_chip,
         "is_psum": lambda b: b == Buffer.PSUM,
         "is_sbuf": lambda b: b == Buffer.SBUF,
     }
-    return table

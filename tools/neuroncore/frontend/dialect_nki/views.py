@@ -123,10 +123,12 @@ def vector_select(tile: Tile, dim: int, vector_offset: Tile) -> Tile:
 
 def _dynamic(tile: Tile, dim: int, index: Tile, *, keep: bool) -> Tile:
     access = tile.access
-    if access.tensor.buffer.on_chip:
+    on_chip = access.tensor.buffer.on_chip
+    if access.is_indirect or on_chip and (keep or dim % tile.ndim == 0):
         raise NKIError(
             "err_indirect_indices_are_not_supported_with_nki_api",
-            f"on-chip tensor {access.tensor.name} is indexed with a tile",
+            f"{access.tensor.name} is indexed with a tile "
+            + ("twice" if access.is_indirect else "along its partitions, and is on chip"),
             line=current().line(),
         )
     if keep:
@@ -192,12 +194,15 @@ def ap(
     counts = tuple(as_extent(count) for _, count in pattern)
     terms = [(_affine(stride, "stride").const, k) for k, (stride, _) in enumerate(pattern)]
     index: list[Affine | Indirect] = list(_decompose(tensor, strides, base, terms, counts))
+    if isinstance(scalar_offset, int | IndexExpr):
+        scaled = _affine(scalar_offset, "scalar_offset") * strides[int(indirect_dim)]
+        return ap(tile, pattern, IndexExpr(scaled) + (offset if offset is not None else 0), dtype=dtype)
     dynamic = scalar_offset if scalar_offset is not None else vector_offset
     if dynamic is not None:
-        if not isinstance(dynamic, Tile) or tensor.buffer.on_chip:
+        if not isinstance(dynamic, Tile) or tensor.buffer.on_chip and vector_offset is not None:
             raise NKIError(
                 "err_indirect_indices_are_not_supported_with_nki_api",
-                "scalar_offset and vector_offset take an SBUF tile, on a tensor in HBM",
+                "scalar_offset takes an SBUF tile, and vector_offset one on a tensor in HBM",
                 line=session.line(),
             )
         binding: dict[LoopVar | int, Affine | int] = {k: 0 for k in range(dynamic.ndim)}
