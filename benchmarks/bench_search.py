@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from graph.run import optimize  # noqa: E402
 from memory_store.home import Home  # noqa: E402
 from nodes.context import RunContext  # noqa: E402
-from nodes.services import RESOURCES  # noqa: E402
+from nodes.resources import RESOURCES  # noqa: E402
 from tests.graph.stand_in import StandIn  # noqa: E402
 
 MOST = {"ms_per_kernel": 20.0, "checkpoints_mb": 20.0, "ledger_mb": 50.0, "peak_memory_mb": 1024.0}

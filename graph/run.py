@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 import signal
 import time
@@ -30,7 +31,8 @@ from nodes.endpoint import EndpointError
 from nodes.finish import summed_up
 from nodes.prepare import begin_run, check_endpoints
 from nodes.problems import definition_of, known_names
-from nodes.services import RESOURCES, Resources, close_services, services
+from nodes.resources import RESOURCES, resources
+from nodes.services import close_services, services
 from nodes.state import Stop, UserProblem
 
 from .workflow import STEPS_A_ROUND, build_graph
@@ -199,7 +201,7 @@ def new_run_id(problem: str) -> str:
 
 
 def _home(given: Home | None) -> Home:
-    return given or RESOURCES.get(Resources()).home or find_home()
+    return given or resources().home or find_home()
 
 
 def _find(home: Home, run_id: str) -> RunRecord:
@@ -235,9 +237,8 @@ class _Drive:
 
     async def go(self, given: dict[str, Any] | None, *, extend: bool = False) -> Result:
         """Work until the run ends, stops or asks."""
-        resources = RESOURCES.get(Resources())
         home = await asyncio.to_thread(lambda: _home(self._home).prepare())
-        token = RESOURCES.set(Resources(**{**vars(resources), "home": home}))
+        token = RESOURCES.set(dataclasses.replace(resources(), home=home))
         claim = home.claim_run(self._run_id)
         await asyncio.to_thread(claim.__enter__)
         try:
@@ -316,7 +317,7 @@ class _Drive:
 
     async def _from_the_start(self) -> dict[str, Any]:
         """The input of a run that was cut off before its first checkpoint."""
-        home = RESOURCES.get(Resources()).home
+        home = resources().home
         assert home is not None
         (problem,) = (await asyncio.to_thread(_find, home, self._run_id)).problems
         if problem not in known_names():
@@ -341,7 +342,7 @@ class _Drive:
         """Say in the ledger how the run stands, if it got as far as being in there."""
 
         def write() -> None:
-            home = RESOURCES.get(Resources()).home
+            home = resources().home
             assert home is not None
             with Ledger(home.ledger_url) as ledger, contextlib.suppress(UnknownRun):
                 ledger.set_run_status(self._run_id, status, note)

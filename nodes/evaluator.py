@@ -37,7 +37,7 @@ async def _judge(shared: Services, state: Exploration, draft: Draft) -> Draft:
     else:
         try:
             shared.budget.admit_kernel(admission(state["round"], place, draft.fixes))
-            found = await shared.evaluation_of(draft.kernel_id, shared.first_stage)
+            found = await shared.evaluations.of(draft.kernel_id, shared.first_stage)
             draft = draft.model_copy(update=verdict(found))
         except CapReached as error:
             draft = draft.model_copy(update={"kernel_id": None, "status": NOT_EVALUATED, "error": str(error)})

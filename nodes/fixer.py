@@ -49,7 +49,7 @@ async def _repair(shared: Services, context: RunContext, state: Exploration, dra
         fix=number,
     )
     failing = await shared.source(draft.kernel_id)
-    evaluation = await shared.evaluation_of(draft.kernel_id)
+    evaluation = await shared.evaluations.of(draft.kernel_id)
     parent = await shared.source(candidate.kernel_id)
     prompt = fixer_prompt(
         shared.facts,

@@ -49,7 +49,7 @@ async def propose(state: Exploration, context: RunContext) -> tuple[Plan | None,
     index, round = state["plan_index"], state["round"]
     key = CallKey(role=Role.PLANNER, round=round, kernel_id=candidate.kernel_id, plan=index)
     source = await shared.source(candidate.kernel_id)
-    evaluation = await shared.evaluation_of(candidate.kernel_id)
+    evaluation = await shared.evaluations.of(candidate.kernel_id)
     recalled = await shared.record.experiences(state["recalled"])
     prompt = planner_prompt(
         shared.facts,

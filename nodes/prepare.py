@@ -23,7 +23,8 @@ from .evaluator import verdict
 from .events import emit
 from .models import check_endpoint
 from .problems import definition_of, problem_of
-from .services import Services, open_ledger, services
+from .resources import open_ledger
+from .services import Services, services
 from .state import Candidate, State
 
 
@@ -118,7 +119,7 @@ async def begin_run(run_id: str, problem: str, context: RunContext) -> None:
 
 async def _baseline(shared: Services, definition: dict[str, Any]) -> dict[str, Any]:
     kernel: Kernel = await shared.keep(await asyncio.to_thread(shared.problem.baseline_source))
-    found = await shared.evaluation_of(kernel.id, Stage.promote)
+    found = await shared.evaluations.of(kernel.id, Stage.promote)
     if found.status.value != "correct" or found.latency_ms is None:
         why = f": {found.error}" if found.error else ""
         raise CannotStart(f"the kernel to start from is {found.status.value}{why}")

@@ -67,7 +67,7 @@ async def _similar(shared: Services, context: RunContext, candidate: Candidate) 
     memory = await shared.memory()
     if memory is None:
         return []
-    evaluation = await shared.evaluation_of(candidate.kernel_id)
+    evaluation = await shared.evaluations.of(candidate.kernel_id)
     text = situation(
         shared.problem.operator,
         evaluation.bounds.limiting if evaluation.bounds else "",

@@ -26,11 +26,12 @@ from .context import Role
 class Record:
     """What one run on one problem writes down and looks up."""
 
-    def __init__(self, ledger: Ledger, run_id: str, problem: str) -> None:
-        """The ledger must already know the run."""
+    def __init__(self, ledger: Ledger, run_id: str, problem: str, period: int) -> None:
+        """The ledger must already know the run, and the period of work that this is."""
         self._ledger = ledger
         self.run_id = run_id
         self.problem = problem
+        self._period = period
 
     async def find_call(self, key: str, run_id: str | None = None) -> RecordedCall | None:
         """The call with that key in this run, or in another one."""
@@ -208,6 +209,10 @@ class Record:
         """What another run told of that kind in that round."""
         found = await asyncio.to_thread(self._ledger.events, run_id, kind=kind)
         return next((event.payload for event in found if event.round == round), None)
+
+    async def keep_time(self) -> None:
+        """Note that the run is still worked on."""
+        await asyncio.to_thread(self._ledger.touch_period, self._period)
 
     async def set_status(self, status: RunStatus, note: str = "") -> None:
         """Say how the run stands."""

@@ -107,7 +107,7 @@ async def promoted(
 async def _full_verdict(shared: Services, kernel_id: str) -> dict[str, Any]:
     """A kernel's verdict on all seeds and regimes; one that there is no time left for is not kept."""
     try:
-        return verdict(await shared.evaluation_of(kernel_id, Stage.promote))
+        return verdict(await shared.evaluations.of(kernel_id, Stage.promote))
     except CapReached as error:
         return {"status": NOT_EVALUATED, "latency_ms": None, "percent_of_peak": None, "error": str(error)}
 

@@ -90,7 +90,7 @@ def _outcome(lesson: Lesson) -> str:
 
 
 async def _experience(shared: Services, lesson: Lesson, plan: Plan, answer: SummaryAnswer) -> Experience:
-    parent = await shared.evaluation_of(lesson.parent_id)
+    parent = await shared.evaluations.of(lesson.parent_id)
     return Experience(
         kind=Kind(lesson.kind),
         title=answer.title.strip(),

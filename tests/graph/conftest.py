@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memory_store.home import Home
-from nodes.services import RESOURCES
+from nodes.resources import RESOURCES
 
 from .stand_in import StandIn
 

@@ -24,7 +24,7 @@ from graph.run import aoptimize, aresume
 from memory_store.home import Home
 from memory_store.ledger import Direction, Ledger, RunStatus
 from nodes.context import RunContext
-from nodes.services import RESOURCES
+from nodes.resources import RESOURCES
 
 from .stand_in import StandIn
 

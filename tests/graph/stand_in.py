@@ -16,7 +16,7 @@ from memory_store.home import Home
 from nkibench.problem import Problem
 from nodes.context import RunContext
 from nodes.offline.reading import read
-from nodes.services import Resources
+from nodes.resources import Resources
 from tools.backends import ArrayType
 from tools.evaluation import Evaluation, EvaluationError, Stage, Status
 from tools.kernel import Kernel

@@ -19,7 +19,7 @@ def serve(stand_in, monkeypatch):
     """An endpoint with the stand-in model behind it, and a run's settings that use it."""
 
     from nodes.models import chat_model
-    from nodes.services import RESOURCES, Resources
+    from nodes.resources import RESOURCES, Resources
 
     RESOURCES.set(Resources(**{**vars(stand_in.resources()), "make_model": chat_model}))
     monkeypatch.setenv("LOOPBACK_KEY", "right")

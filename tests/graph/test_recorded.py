@@ -11,7 +11,7 @@ from graph.run import aoptimize
 from memory_store.home import Home
 from memory_store.ledger import Ledger
 from nodes.context import RunContext
-from nodes.services import RESOURCES, Resources
+from nodes.resources import RESOURCES, Resources
 from tools.backends import ArrayType
 
 from .record import RECORDED, RUN

@@ -11,7 +11,7 @@ from graph.run import RunError, RunPaused, RunStopped, aoptimize, aresume, optim
 from memory_store.errors import HomeError
 from memory_store.ledger import Ledger, RunStatus
 from nodes.context import Caps, Price, RunContext
-from nodes.services import RESOURCES
+from nodes.resources import RESOURCES
 from tools.evaluation import Stage
 
 
@@ -260,7 +260,7 @@ async def test_ctrl_c_drains_a_run(stand_in):
 
     def press(event):
         told.append(event["event"])
-        if event["event"] == "planned" and "draining" not in told:
+        if told.count("planned") == 1 and event["event"] == "planned":
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(RunStopped) as stopped:
