@@ -7,6 +7,7 @@ and a replay finds everything.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -366,7 +367,7 @@ def _options(
         options["tools"] = list(tools)
     if schema is None:
         return options
-    name, form = schema.__name__, schema.model_json_schema()
+    name, form = schema.__name__, _form(schema)
     if way.mode is AnswerMode.JSON_SCHEMA:
         options["response_format"] = {"type": "json_schema", "json_schema": {"name": name, "schema": form}}
     elif way.mode is AnswerMode.FUNCTION_CALLING:
@@ -376,6 +377,11 @@ def _options(
     elif way.mode is AnswerMode.JSON:
         options["response_format"] = {"type": "json_object"}
     return options
+
+
+@functools.cache
+def _form(schema: type[BaseModel]) -> dict[str, Any]:
+    return schema.model_json_schema()
 
 
 def _poorer(way: _Way, structured: bool, complaint: str) -> _Way | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ from .calls import RecordedCall
 from .context import Role
 
 
+TIMED_EVERY_S = 2.0
+"""A killed run forgets at most so much of its wall time."""
+
+
 class Record:
     """What one run on one problem writes down and looks up."""
 
@@ -32,6 +37,7 @@ class Record:
         self.run_id = run_id
         self.problem = problem
         self._period = period
+        self._timed = 0.0
 
     async def find_call(self, key: str, run_id: str | None = None) -> RecordedCall | None:
         """The call with that key in this run, or in another one."""
@@ -210,9 +216,12 @@ class Record:
         found = await asyncio.to_thread(self._ledger.events, run_id, kind=kind)
         return next((event.payload for event in found if event.round == round), None)
 
-    async def keep_time(self) -> None:
-        """Note that the run is still worked on."""
-        await asyncio.to_thread(self._ledger.touch_period, self._period)
+    async def keep_time(self, *, at_once: bool = False) -> None:
+        """Note that the run is still worked on; every other second is often enough."""
+        now = time.monotonic()
+        if now - self._timed >= TIMED_EVERY_S or at_once:
+            self._timed = now
+            await asyncio.to_thread(self._ledger.touch_period, self._period)
 
     async def set_status(self, status: RunStatus, note: str = "") -> None:
         """Say how the run stands."""

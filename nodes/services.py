@@ -112,7 +112,7 @@ class Services:
                 if memory is not None:
                     ending.callback(memory.close)
 
-        await self.record.keep_time()
+        await self.record.keep_time(at_once=True)
         await asyncio.to_thread(shut)
 
 
