@@ -38,9 +38,8 @@ ARITHMETIC = (
     "fmod",
     "square",
 )
-BINARY_ARITHMETIC = tuple(
-    op for op in ARITHMETIC if op not in ("logical_not", "rsqrt", "reciprocal", "abs", "square")
-)
+UNARY_ARITHMETIC = ("logical_not", "rsqrt", "reciprocal", "abs", "square")
+BINARY_ARITHMETIC = tuple(op for op in ARITHMETIC if op not in UNARY_ARITHMETIC)
 BITVEC = ("invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 REDUCIBLE = (
     "add",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 from ...errors import NKIError
@@ -11,7 +12,7 @@ from .. import emit
 from ..accumulation import accumulates
 from ..emit import HBM_BUFFERS, ON_CHIP, destination, emit_into
 from ..isa import dma, enumerations, gpsimd, scalar, statistics, tensor, vector
-from ..isa.checks import engine_name, number, tile_operand
+from ..isa.checks import engine_name, number, tile_operand, unsupported_on_target
 from ..isa.enums import engine, nc_version, oob_mode, reduce_cmd
 from ..language.gather import gather_flattened
 from ..operand import operand
@@ -32,6 +33,7 @@ class matmul_perf_mode(enum.Enum):  # noqa: N801 - NKI's name
 
 
 VECTOR = engine.vector
+reduce_commands = reduce_cmd
 
 
 class dma_engine(enum.Enum):  # noqa: N801 - NKI's name
@@ -194,8 +196,17 @@ def tensor_scalar_reduce(
     name: str | None = None,
 ) -> None:
     """Dst = data op0 operand0, and its reduction over the free axes into reduce_res."""
-    value = vector.tensor_scalar_reduce(
-        data=data, op0=op0, operand0=operand0, reduce_op=reduce_op, reduce_res=reduce_res, reverse0=reverse0
+    wanted = getattr(reduce_cmd, "name", "reset_reduce")
+    if wanted not in ("reset_reduce", "reduce") or reduce_init is not None or reduce_res_negate or reverse0:
+        raise NKIError(
+            "unsupported_api",
+            "tensor_scalar_reduce is simulated with reduce_cmd reset_reduce and reduce only, without reduce_init, "
+            "reduce_res_negate and reverse0",
+            line=current().line(),
+            remedy="use nisa.tensor_scalar and nisa.tensor_reduce",
+        )
+    value = vector.reduced_tensor_scalar(
+        data, op0, operand0, reduce_op, reduce_res, reduce_cmd or reduce_commands.reset_reduce, None, None
     )
     into(dst, value, "tensor_scalar_reduce")
 
@@ -215,6 +226,12 @@ def activation(
 ) -> None:
     """Dst = op(data * scale + bias); bias a number or [P, 1] tile; optional free-axis sum into reduce_res."""
     no_beta1("activation", beta1_only)
+    if isinstance(bias, int | float) and bias != 0 and current().machine.generation < 3:
+        raise NKIError(
+            "err_activation_bias_invalid_type",
+            f"bias is the number {bias}; NeuronCore-v2 takes a tile only",
+            line=current().line(),
+        )
     if isinstance(bias, int | float):
         partitions = data.shape[0] if isinstance(data, Tile) else 128
         bias = None if bias == 0 else vector.memset((partitions, 1), float(bias), "float32")
@@ -283,6 +300,8 @@ def tensor_copy(
     dst: Any, src: Any, engine: Any = engine.unknown, name: str | None = None, dtype: Any = None
 ) -> None:
     """Dst = src, cast to dst's element type; the way out of PSUM."""
+    if getattr(engine, "name", "") == "scalar":
+        unsupported_on_target("tensor_copy on the scalar engine", 3, "use nisa.activation with op=nl.copy")
     into(dst, vector.tensor_copy(src, engine=engine), "tensor_copy")
 
 
@@ -325,23 +344,27 @@ def nc_matmul(
     The first matmul into a PSUM tile overwrites it, later ones accumulate; accumulate=True/False says it explicitly.
     """
     no_beta1("nc_matmul", beta1_only)
-    if getattr(perf_mode, "name", "none") != "none":
-        raise NKIError(
-            "unsupported_api",
-            f"perf_mode {getattr(perf_mode, 'name', perf_mode)} is not simulated",
-            line=current().line(),
-        )
     value = tensor.nc_matmul(
         stationary,
         moving,
         is_stationary_onezero=is_stationary_onezero,
         is_moving_onezero=is_moving_onezero,
         is_transpose=is_transpose,
+        tile_position=tile_position,
+        tile_size=tile_size,
+        perf_mode=perf_mode,
     )
     if not isinstance(dst, Tile):
         raise NKIError("invalid_operand", "dst of 'nc_matmul' must be a tensor", line=current().line())
     target = destination(dst, name="dst", op="nc_matmul", buffers=(Buffer.PSUM,))
     session = current()
+    if target.dtype != value.dtype and not is_transpose:
+        raise NKIError(
+            "invalid_operand_dtype",
+            f"dst of 'nc_matmul' has element type {target.dtype}, it must be float32",
+            line=session.line(),
+            remedy="accumulate in a float32 PSUM tile and cast when copying it out",
+        )
     adds = not is_transpose and accumulates(session, target, None if accumulate is None else bool(accumulate))
     if adds:
         if target.shape != value.shape:
@@ -364,26 +387,29 @@ def nc_transpose(dst: Any, data: Any, engine: Any = engine.unknown, name: str | 
     into(dst, tensor.nc_transpose(data, engine=chosen), "nc_transpose")
 
 
-def _affine_of(pattern: Any, offset: Any, channel_multiplier: Any, shape: tuple[int, ...], op: str) -> Affine:
+def _affine_of(
+    pattern: Any, offset: Any, channel_multiplier: Any, target: Access, op: str
+) -> tuple[Affine, Access]:
+    """The value of a pattern at every element of a tile, and the tile with the pattern's axes."""
     counts = tuple(int(n) for _, n in pattern)
-    free = tuple(shape[1:])
-    line = current().line()
-    trimmed = tuple(n for n in counts if n != 1)
-    if tuple(n for n in free if n != 1) != trimmed:
+    if math.prod(counts) != target.free_size:
         raise NKIError(
             "shape_mismatch",
-            f"the pattern of '{op}' has counts {list(counts)}, the tile {list(free)}",
-            line=line,
+            f"the pattern of '{op}' has counts {list(counts)}, the tile {list(target.shape[1:])}",
+            line=current().line(),
+            remedy="give the pattern as many elements as dst has per partition",
         )
-    axes = [k + 1 for k, n in enumerate(free) if n != 1]
+    kept = [(int(step), int(n)) for step, n in pattern if int(n) != 1]
+    if [n for _, n in kept] != [n for n in target.shape[1:] if n != 1]:
+        target = reshape_access(target, (target.shape[0], *counts))
+    axes = [k for k, n in enumerate(target.shape) if n != 1 and k > 0]
     expr = getattr(offset, "affine", None)
     expr = expr if isinstance(expr, Affine) else Affine(int(offset))
-    if shape[0] > 1 and int(channel_multiplier):
+    if target.shape[0] > 1:
         expr = expr + Affine.of(0, int(channel_multiplier))
-    for (step, _), axis in zip([p for p in pattern if int(p[1]) != 1], axes, strict=True):
-        if int(step):
-            expr = expr + Affine.of(axis, int(step))
-    return expr
+    for (step, _), axis in zip(kept, axes, strict=True):
+        expr = expr + Affine.of(axis, step)
+    return expr, target
 
 
 @_register("iota", "gpsimd", "150 + N")
@@ -392,12 +418,8 @@ def iota(
 ) -> None:
     """dst[p, w, z, y, x] = offset + p*channel_multiplier + w*step_w + ...; pattern is [[step, count], ...]."""
     target = destination(dst, name="dst", op="iota", buffers=(Buffer.SBUF,))
-    emit_into(
-        "nisa.iota",
-        (target,),
-        {},
-        {"expr": _affine_of(pattern, offset, channel_multiplier, target.shape, "iota")},
-    )
+    value, target = _affine_of(pattern, offset, channel_multiplier, target, "iota")
+    emit_into("nisa.iota", (target,), {}, {"expr": value})
 
 
 @_register("affine_select", "gpsimd", "150 + N")
@@ -413,10 +435,10 @@ def affine_select(
 ) -> None:
     """Dst = on_true_tile where cmp_op(offset + p*channel_multiplier + pattern, 0) holds, else on_false_value."""
     target = destination(dst, name="dst", op="affine_select", buffers=(Buffer.SBUF,))
-    source = tile_operand(on_true_tile, "on_true_tile", "affine_select")
+    source = tile_operand(on_true_tile, "on_true_tile", "affine_select", (Buffer.SBUF,))
+    value, target = _affine_of(pattern, offset, channel_multiplier, target, "affine_select")
     if source.shape != target.shape:
-        source = _regrouped(source, target.shape) or source
-    value = _affine_of(pattern, offset, channel_multiplier, target.shape, "affine_select")
+        source = reshape_access(source, target.shape)
     comparisons = ("equal", "greater_equal", "greater", "less_equal", "less")
     chosen = op_name(cmp_op, comparisons, "affine_select")
     parts = {
@@ -559,6 +581,13 @@ def dma_compute(
     name: str | None = None,
 ) -> None:
     """Dst += src inside the DMA engines: one of two sources must be dst itself."""
+    if scales is not None and any(float(scale) != 1.0 for scale in scales):
+        raise NKIError(
+            "unsupported_api",
+            f"dma_compute has scales {list(scales)}",
+            line=current().line(),
+            remedy="leave scales out: all must be 1.0",
+        )
     others = [
         s for s in srcs if not (isinstance(s, Tile) and isinstance(dst, Tile) and s.access == dst.access)
     ]

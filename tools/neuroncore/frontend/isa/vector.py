@@ -10,7 +10,7 @@ from ...dtypes import BY_NAME, FLOAT32, as_dtype, is_float, is_integer
 from ...errors import NKIError
 from ...ir import Access, Operand
 from ..emit import ON_CHIP, destination, elementwise_operands, emit_into, result, scalar_operand
-from ..opnames import ARITHMETIC, BINARY_ARITHMETIC, alu_op, op_name, reduce_op
+from ..opnames import ARITHMETIC, BINARY_ARITHMETIC, UNARY_ARITHMETIC, alu_op, op_name, reduce_op
 from ..registry import api
 from ..session import current
 from ..tile import Tile, as_extent
@@ -27,7 +27,6 @@ from .checks import (
     number,
     reduced_shape,
     reduction_axes,
-    reduction_target,
     result_type,
     same_free_size,
     same_partitions,
@@ -107,16 +106,13 @@ def tensor_scalar(
     reverse0/reverse1 swap the sides: operand0 op0 data.
     """
     access = tile_operand(data, "data", "tensor_scalar")
-    args: dict[str, Operand] = {
-        "data": access,
-        "operand0": vector(operand0, "operand0", "tensor_scalar", access),
-    }
     name0 = alu_op(op0, "tensor_scalar")
+    args: dict[str, Operand] = {"data": access, "operand0": _second(name0, operand0, "operand0", access)}
     attrs: dict[str, Any] = {"op0": name0, "reverse0": bool(reverse0)}
     name1 = None
     if op1 is not None:
         name1 = alu_op(op1, "tensor_scalar")
-        args["operand1"] = vector(operand1, "operand1", "tensor_scalar", access)
+        args["operand1"] = _second(name1, operand1, "operand1", access)
         attrs |= {"op1": name1, "reverse1": bool(reverse1)}
     elif operand1 is not None:
         raise NKIError(
@@ -138,6 +134,13 @@ def tensor_scalar(
         mask=mask,
         hint=name1 or name0,
     )
+
+
+def _second(op: str, value: Any, name: str, data: Access) -> Operand:
+    """The second operand of an ALU operation; those with one operand may leave it out."""
+    if value is None and op in UNARY_ARITHMETIC:
+        return 0.0
+    return vector(value, name, "tensor_scalar", data)
 
 
 def _tensor_scalar_engine(value: Any, op0: str, op1: str | None) -> str:
@@ -180,27 +183,41 @@ def tensor_scalar_reduce(
     mask: Any = None,
 ) -> Tile:
     """Data op0 operand0 (arithmetic), and its reduction over all free axes into reduce_res [P, 1]."""
-    access = tile_operand(data, "data", "tensor_scalar_reduce")
-    name = op_name(op0, ARITHMETIC, "tensor_scalar_reduce")
-    if reverse0 and current().dialect == "neuronxcc.nki":
+    if reverse0:
         raise NKIError(
             "unsupported_api",
             "tensor_scalar_reduce does not support reverse0 yet",
             line=current().line(),
             remedy="use nisa.tensor_scalar with reverse0=True and nisa.tensor_reduce",
         )
-    folded = op_name(reduce_op, ("add", "subtract", "multiply", "maximum", "minimum"), "tensor_scalar_reduce")
-    target = reduction_target(reduce_res, access, "tensor_scalar_reduce")
-    return result(
-        "nisa.tensor_scalar_reduce",
-        shape=access.shape,
-        dtype=result_type(dtype, access.dtype),
-        args={"data": access, "operand0": vector(operand0, "operand0", "tensor_scalar_reduce", access)},
-        attrs={"op0": name, "reverse0": bool(reverse0), "reduce_op": folded},
-        mask=mask,
-        extra=(target,),
-        hint=name,
-    )
+    command = enums.reduce_cmd.reset_reduce
+    return reduced_tensor_scalar(data, op0, operand0, reduce_op, reduce_res, command, dtype, mask)
+
+
+def reduced_tensor_scalar(
+    data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, command: Any, dtype: Any, mask: Any
+) -> Tile:
+    """The body of `tensor_scalar_reduce`, for both dialects."""
+    op = "tensor_scalar_reduce"
+    access = tile_operand(data, "data", op)
+    name = op_name(op0, ARITHMETIC, op)
+    folded = op_name(reduce_op, ("add", "subtract", "multiply", "maximum", "minimum"), op)
+    with reduction("vector", op, folded, command, reduce_res, access) as reduced:
+        return result(
+            "nisa.tensor_scalar_reduce",
+            shape=access.shape,
+            dtype=result_type(dtype, access.dtype),
+            args={"data": access, "operand0": _second(name, operand0, "operand0", access)},
+            attrs={"op0": name, "reverse0": False, "reduce_op": folded, **_only_later(reduced.attrs)},
+            mask=mask,
+            extra=reduced.extra,
+            hint=name,
+        )
+
+
+def _only_later(attrs: dict[str, Any]) -> dict[str, Any]:
+    """What an instruction that always reduces says of its registers: only that it adds to them."""
+    return {k: v for k, v in attrs.items() if k == "reduce_cmd" and v == "reduce"}
 
 
 @api("nisa.scalar_tensor_tensor", engine="vector", cost="2N")
