@@ -307,5 +307,5 @@ class RunContext(BaseModel):
 PRESETS: dict[str, dict[str, Any]] = {
     # The paper's search is the set of defaults, with the paper's own memory.
     "paper": {"memory": "paper"},
-    "quick": {"beam": 3, "plans": 4, "samples": 1, "iterations": 4, "top_k": 4},
+    "quick": {"beam": 2, "plans": 4, "samples": 1, "iterations": 3, "top_k": 4},
 }
