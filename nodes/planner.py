@@ -9,7 +9,6 @@ from langgraph.runtime import Runtime
 from pydantic import BaseModel, ConfigDict, Field
 
 from tools.evaluation import Evaluation
-from tools.profile import COUNTERS
 
 from .calls import CallKey, NoAnswer
 from .cards import cards
@@ -18,7 +17,7 @@ from .events import emit
 from .experiences import prompt_text
 from .prompt import planner_prompt
 from .seeds import derive
-from .services import Services, services
+from .services import services
 from .state import Candidate, Exploration, Plan
 
 
@@ -71,16 +70,9 @@ async def propose(state: Exploration, context: RunContext) -> tuple[Plan | None,
     except NoAnswer as error:
         return None, str(error)
     plan = _plan(answer)
-    await keep_plan(shared, round, candidate, index, plan, key)
+    await shared.record.keep_plan(round, candidate.kernel_id, index, plan.plain(), key.text(0))
     emit("planned", round=round, candidate=state["candidate_index"], plan=index, title=plan.title)
     return plan, None
-
-
-async def keep_plan(
-    shared: Services, round: int, candidate: Candidate, index: int, plan: Plan, key: CallKey
-) -> None:
-    """Write a plan down."""
-    await shared.record.keep_plan(round, candidate.kernel_id, index, plan.plain(), key.text(0))
 
 
 def _plan(answer: PlanAnswer) -> Plan:
@@ -94,6 +86,5 @@ def counter_lines(evaluation: Evaluation) -> list[str]:
         return []
     lines = [f"latency: {evaluation.profile.latency_ms:.4f} ms"]
     for name, value in evaluation.profile.counters().items():
-        if name in COUNTERS:
-            lines.append(f"{name}: {value if isinstance(value, int) else format(value, '.4g')}")
+        lines.append(f"{name}: {value if isinstance(value, int) else format(value, '.4g')}")
     return lines

@@ -23,7 +23,6 @@ from .budget import Usage
 from .calls import RecordedCall
 from .context import Role
 
-
 TIMED_EVERY_S = 2.0
 """A killed run forgets at most so much of its wall time."""
 

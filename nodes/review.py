@@ -34,7 +34,7 @@ async def review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
 
     The interrupt's value is `{"ask": "plans", "round": r, "plans": [{"candidate": c, "plan": p, "title": ...,
     "change": ...}, ...]}`. The answer is `"approve"`, or a list of such entries: those that are missing are dropped,
-    `title` and `change` may be edited.
+    `title` and `change` may be edited. To any other answer the question comes back with a `complaint`.
     """
     groups = sorted(
         (PlanGroup.model_validate(group) for group in state["plans"]),
@@ -57,8 +57,10 @@ async def review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     if recorded is not None:
         entries = recorded["kept"]
     else:
-        answer = interrupt({"ask": "plans", "round": round, "plans": shown})
-        entries = shown if answer == "approve" else answer
+        question = {"ask": "plans", "round": round, "plans": shown}
+        answer = interrupt(question)
+        while (entries := _entries(answer, shown)) is None:
+            answer = interrupt({**question, "complaint": 'answer "approve", or a list of plans to keep'})
     await shared.record.tell(f"reviewed {round}", "reviewed", round, {"kept": entries})
     chosen = {(entry["candidate"], entry["plan"]): entry for entry in entries}
     kept = []
@@ -69,13 +71,30 @@ async def review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     return {"reviewed": kept}
 
 
+def _entries(answer: Any, shown: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The plans that an answer keeps; None for an answer that makes no sense."""
+    if answer == "approve":
+        return shown
+    places = {(entry["candidate"], entry["plan"]) for entry in shown}
+    if not isinstance(answer, list):
+        return None
+    for entry in answer:
+        if not isinstance(entry, dict) or (entry.get("candidate"), entry.get("plan")) not in places:
+            return None
+        if not all(isinstance(entry.get(field, ""), str) for field in ("title", "change")):
+            return None
+    return answer
+
+
 def _edited(plan: Plan, entry: dict[str, Any]) -> Plan:
     title, change = entry.get("title", plan.title), entry.get("change", plan.change)
     if (title, change) == (plan.title, plan.change):
         return plan
     name = hashlib.sha256(f"{title}\n{change}".encode()).hexdigest()[:16]
     # An edited plan is no longer the known rewrite that it may have been.
-    return plan.model_copy(update={"id": name, "title": title, "change": change, "rewrite": None})
+    return plan.model_copy(
+        update={"id": name, "title": title, "change": change, "rewrite": None, "is_edited": True}
+    )
 
 
 async def budget_review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:

@@ -180,6 +180,8 @@ def lessons_of(groups: Sequence[PlanGroup], context: RunContext, round: int) -> 
     pairs = curate(offered, t_pos=context.t_pos, t_neg=context.t_neg, top_k=context.top_k)
     lessons = []
     for pair in pairs:
+        group = by_key[pair.key]
+        assert group.plan is not None
         lessons.append(
             Lesson(
                 kind=pair.kind.value,
@@ -188,8 +190,9 @@ def lessons_of(groups: Sequence[PlanGroup], context: RunContext, round: int) -> 
                 slow_latency_ms=pair.slow_latency_ms,
                 fast_latency_ms=pair.fast_latency_ms,
                 speedup=pair.speedup,
-                parent_id=by_key[pair.key].parent.kernel_id,
-                plan_index=by_key[pair.key].plan_index,
+                parent_id=group.parent.kernel_id,
+                plan_index=group.plan_index,
+                plan=group.plan,
                 round=round,
             )
         )

@@ -59,10 +59,15 @@ class Plan(Frozen):
     change: str
     expected: str = ""
     rewrite: str | None = None
+    is_edited: bool = Field(default=False, description="Whether a person changed it.")
 
     def brief(self) -> Plan:
-        """What the search itself needs of it; the whole text is in the ledger."""
-        return self.model_copy(update={"bottleneck": "", "change": "", "expected": ""})
+        """What the search itself needs of it; the whole text is in the ledger, unless a person wrote it."""
+        return (
+            self
+            if self.is_edited
+            else self.model_copy(update={"bottleneck": "", "change": "", "expected": ""})
+        )
 
 
 class Candidate(Frozen):
@@ -123,6 +128,7 @@ class Lesson(Frozen):
     speedup: float
     parent_id: str
     plan_index: int
+    plan: Plan
     round: int
 
 

@@ -47,7 +47,10 @@ async def summarizer(state: Summary, runtime: Runtime[RunContext]) -> dict[str, 
     slow, fast = await shared.source(lesson.slow_kernel_id), await shared.source(lesson.fast_kernel_id)
     if slow.split() == fast.split():
         return {"learned": []}
-    plan = Plan.model_validate(await shared.record.plan(lesson.round, lesson.parent_id, lesson.plan_index))
+    plan = lesson.plan
+    if not plan.is_edited:
+        kept = await shared.record.plan(lesson.round, lesson.parent_id, lesson.plan_index)
+        plan = Plan.model_validate(kept)
     key = CallKey(role=Role.SUMMARIZER, round=lesson.round, kernel_id=lesson.parent_id, plan=state["index"])
     prompt = summarizer_prompt(
         shared.facts,

@@ -59,10 +59,18 @@ async def test_the_recorded_run_replays_bit_for_bit(home):
     assert result.speedup > 1.1 and result.best_kernel_id == problem.best_kernel_id
     left = {"run_id", "call_key"}
     with Ledger(home.ledger_url) as ledger:
-        for read in (ledger.candidates, ledger.plans):
-            assert [one.model_dump(exclude=left) for one in read(result.run_id)] == [
-                one.model_dump(exclude=left) for one in read(RUN)
+        again, before = ledger.candidates(result.run_id), ledger.candidates(RUN)
+        assert [one.model_dump(exclude=left) for one in again] == [
+            one.model_dump(exclude=left) for one in before
+        ]
+        titles = [
+            [
+                (one.round, one.parent_id, one.index, one.plan["title"], one.plan["change"])
+                for one in ledger.plans(run)
             ]
+            for run in (RUN, result.run_id)
+        ]
+        assert titles[0] == titles[1]
         calls = [{one.key: one.answer for one in ledger.model_calls(run)} for run in (RUN, result.run_id)]
         assert calls[0] == calls[1]
         assert ledger.total_spending(result.run_id).tokens == ledger.total_spending(RUN).tokens

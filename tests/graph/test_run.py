@@ -149,6 +149,20 @@ async def test_plans_can_be_dropped_and_edited_by_a_person(stand_in):
     assert all("My own step" in call.prompt[1]["content"] for call in calls)
 
 
+async def test_an_answer_that_makes_no_sense_is_asked_for_again(stand_in):
+    context = stand_in.quick.model_copy(update={"review_plans": True, "iterations": 1})
+    answers = ["yes", [{"candidate": 9, "plan": 9}], [{"candidate": 0, "plan": 1}]]
+    asked = []
+
+    def answer(question):
+        asked.append(question.get("complaint"))
+        return answers[len(asked) - 1]
+
+    result = await aoptimize(stand_in.problem, context, on_question=answer)
+    assert asked[0] is None and all("approve" in complaint for complaint in asked[1:])
+    assert len(asked) == 3 and result.kernels_evaluated == 2
+
+
 async def test_a_question_with_nobody_there_pauses_the_run(stand_in):
     context = stand_in.quick.model_copy(update={"review_plans": True, "iterations": 1})
     with pytest.raises(RunPaused) as paused:
