@@ -380,7 +380,10 @@ def binary(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Ti
     op = f"nl.{name}"
     args, shape, promoted = elementwise_operands(name, {"x": x, "y": y})
     if name in BITWISE_CALLS:
-        integers_only(name, promoted)
+        given = [v.dtype if isinstance(v, Tile) else of_scalar(v) for v in (x, y)]
+        integers_only(name, *given)
+        if not is_integer(promoted):  # uint32 and a Python integer, which counts as int32
+            promoted = next(v.dtype for v in (x, y) if isinstance(v, Tile))
     if dtype is not None:
         out = as_dtype(dtype, current().line())
     elif name in COMPARISONS:
