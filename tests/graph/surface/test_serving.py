@@ -155,7 +155,7 @@ def test_a_streamed_run_ends_with_a_faster_kernel_and_leaves_its_history(client,
         )
     )
     told = [part.data["event"] for part in parts if part.event == "custom"]
-    assert told[0] == "run_started" and told[-1] == "run_finished"
+    assert told and told[0] == "run_started" and told[-1] == "run_finished", parts[-1]
     assert {"round_started", "planned", "evaluated", "round_finished"} <= set(told)
     result = parts[-1].data["result"]
     assert result["problem"] == "silu" and result["speedup"] > 1
