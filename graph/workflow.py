@@ -1,4 +1,4 @@
-"""The search as a graph; read it beside the algorithm's description in docs/.
+"""The search as a graph; read it beside docs/search.md.
 
     prepare -> recall -> [draft x B·N -> review] -> explore x B·N -> selector -> summarizer x pairs -> remember
                   ^                                                                                       |
