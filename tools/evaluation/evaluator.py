@@ -174,13 +174,14 @@ class Evaluator:
         self, kernel: Kernel, problem: Problem, stage: Stage | None, cancellation: "_Cancellation"
     ) -> "Future[Evaluation]":
         asked = stage or self.settings.stage
-        # Once a pool: whoever runs strangers' kernels should read in the log what is not confined.
-        self.pool.confinement()
         return self.pool.executor.submit(self._evaluate, kernel, problem, asked, cancellation)
 
     def _evaluate(
         self, kernel: Kernel, problem: Problem, stage: Stage, cancellation: "_Cancellation"
     ) -> Evaluation:
+        # Once a pool: whoever runs strangers' kernels should read in the log what is not confined.
+        # Here and not before, for starting workers blocks, and the caller may be an event loop.
+        self.pool.confinement()
         started = time.monotonic()
         progress = _Progress()
         error: EvaluationError | None = None
