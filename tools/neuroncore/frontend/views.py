@@ -112,14 +112,45 @@ def _contiguous(access: Access, shape: tuple[int, ...]) -> Access | None:
     for k in range(scalars, -1, -1):
         rest = tensor.shape[k:]
         if access.shape == rest and access.index[k:] == identity_index(rest):
-            break
-    else:
+            lead = access.index[:k]
+            view = _linear(tensor, (*tensor.shape[:k], *shape))
+            return Access(view, (*lead, *identity_index(shape)), shape) if lead else view.whole()
+    return _rows(access, scalars, shape)
+
+
+def _rows(access: Access, scalars: int, shape: tuple[int, ...]) -> Access | None:
+    """A new shape for whole rows of an HBM tensor that follow each other: scalar positions, a range, the others whole."""
+    tensor = access.tensor
+    rest = tensor.shape[scalars + 1 :]
+    if scalars >= len(tensor.shape) or access.shape[1:] != rest:
         return None
-    lead = access.index[:k]
+    index = access.affine
+    ordered = [e.substitute({0: 0}) if k == scalars else e for k, e in enumerate(index[: scalars + 1])]
+    if (
+        index[scalars] - ordered[scalars] != Affine.of(0)
+        or index[scalars + 1 :] != identity_index((1, *rest))[1:]
+    ):
+        return None
+    start = Affine(0)
+    for e, extent in zip(ordered, tensor.shape, strict=False):
+        start = start * extent + e
+    start = start * math.prod(rest)
+    inner = math.prod(shape[1:])
+    if math.prod(tensor.shape) % inner or any(c % inner for c in (start.const, *start.terms.values())):
+        return None
+    view = _linear(tensor, (math.prod(tensor.shape) // inner, *shape[1:]))
+    first = Affine(start.const // inner, {s: c // inner for s, c in start.terms.items()})
+    if shape[0] > 1:
+        first = first + Affine.of(0)
+    return Access(view, (first, *identity_index(shape)[1:]), shape)
+
+
+def _linear(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same elements of HBM under another shape."""
     session = current()
-    view = Tensor(
+    return Tensor(
         session.unique(session.hint() or tensor.name),
-        (*tensor.shape[:k], *shape),
+        shape,
         tensor.dtype,
         tensor.buffer,
         kind=tensor.kind,
@@ -129,7 +160,6 @@ def _contiguous(access: Access, shape: tuple[int, ...]) -> Access | None:
         mutable=tensor.mutable,
         line=session.line(),
     )
-    return Access(view, (*lead, *identity_index(shape)), shape) if lead else view.whole()
 
 
 def _regroup(old: tuple[int, ...], new: tuple[int, ...]) -> dict[LoopVar | int, Affine | int] | None:

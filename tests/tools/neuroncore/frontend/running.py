@@ -98,6 +98,12 @@ def refusal(
     raise AssertionError("the kernel is not refused")
 
 
+def line_of(needle: str, body: str, *, header: str = BETA1) -> int:
+    """Line of a kernel's text, made from a body, that something stands in."""
+    lines = source(body, header=header).splitlines()
+    return next(k for k, line in enumerate(lines, 1) if needle in line)
+
+
 def instructions(kernel: Kernel) -> list[Instr]:
     """Instructions in program order."""
     return [instr for instr, _ in kernel.walk()]
