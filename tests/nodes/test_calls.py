@@ -9,7 +9,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import BaseModel
 
 from nodes.budget import Budget
-from nodes.calls import CallKey, Caller, NoAnswer, RecordedCall
+from nodes.calls import Caller, CallKey, NoAnswer, RecordedCall
 from nodes.context import AnswerMode, Caps, Role, RoleModel, RunContext
 from nodes.state import Stop
 
@@ -30,7 +30,9 @@ class Scripted(BaseChatModel):
     def _llm_type(self) -> str:
         return "scripted"
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
         self.asked.append(kwargs)
         step = self.script.pop(0) if self.script else AIMessage('{"title": "last"}')
         if callable(step):
@@ -130,7 +132,11 @@ def picky(*knows: str) -> Any:
         used = {kind} if kind else {"tools"} if options.get("tools") else set()
         used |= {"seed"} & set(options)
         unknown = used - set(knows)
-        return HttpError(400, f"{unknown.pop()} is not supported") if unknown else AIMessage('{"title": "Widen"}')
+        return (
+            HttpError(400, f"{unknown.pop()} is not supported")
+            if unknown
+            else AIMessage('{"title": "Widen"}')
+        )
 
     return step
 

@@ -133,7 +133,11 @@ def test_further_drafts_take_other_options_of_the_same_rewrite(facts, problem):
 def test_a_plan_in_other_words_finds_the_nearest_rewrite(facts, problem):
     kernel = problem.baseline_source()
     plan = ask_plan(facts, kernel).model_copy(
-        update={"title": "Use a fused function", "change": "Compute result with one silu activation", "rewrite": None}
+        update={
+            "title": "Use a fused function",
+            "change": "Compute result with one silu activation",
+            "rewrite": None,
+        }
     )
     source = read_code(ask_kernel(facts, kernel, plan)[0]).source
     assert "nl.silu" in source
@@ -141,7 +145,9 @@ def test_a_plan_in_other_words_finds_the_nearest_rewrite(facts, problem):
 
 def test_a_plan_that_it_cannot_carry_out_leaves_the_kernel(facts, problem):
     kernel = problem.baseline_source()
-    plan = ask_plan(facts, kernel).model_copy(update={"title": "Paint it blue", "change": "Blue.", "rewrite": None})
+    plan = ask_plan(facts, kernel).model_copy(
+        update={"title": "Paint it blue", "change": "Blue.", "rewrite": None}
+    )
     assert read_code(ask_kernel(facts, kernel, plan)[0]).source.split() == kernel.split()
 
 
@@ -207,7 +213,10 @@ def test_bottlenecks_are_read_off_the_bounds():
 
 def test_answers_are_plain_json(facts, problem):
     prompt_answer = MODEL.invoke(
-        [SystemMessage("You are the planner of a team on AWS Trainium (trn1)."), HumanMessage("# Kernel\nnone")],
+        [
+            SystemMessage("You are the planner of a team on AWS Trainium (trn1)."),
+            HumanMessage("# Kernel\nnone"),
+        ],
         response_format={"type": "json_object"},
     )
     assert set(json.loads(prompt_answer.content)) == {"bottleneck", "title", "change", "expected", "rewrite"}
