@@ -143,7 +143,8 @@ class Binder:
             if level.count > 1:
                 lead.append((level.count, step * level.size))
                 slots.append(level.slot)
-        every = [*lead, *dims]
+        # A view that is indexed away entirely would be a number, not a place to write to.
+        every = [*lead, *(dims or [(1, 0)])]
         low = const + sum(s * (n - 1) for n, s in every if s < 0)
         high = const + sum(s * (n - 1) for n, s in every if s > 0)
         if low < 0 or high >= elements:

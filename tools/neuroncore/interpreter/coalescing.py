@@ -51,7 +51,7 @@ def coalesce(program: Program, exposed: set[Tensor]) -> None:
         if source.is_indirect or target.is_indirect:
             continue
         inner, outer = source.tensor, target.tensor
-        if inner in exposed or "combine" in instr.attrs and not _is_summand(instr, uses.get(inner, [])):
+        if inner in exposed or "combine" in instr.attrs and not _is_summand(site, inner, uses.get(inner, [])):
             continue
         if (
             not program.is_private(inner)
@@ -77,8 +77,12 @@ def coalesce(program: Program, exposed: set[Tensor]) -> None:
         _drop(program.body, dropped)
 
 
-def _is_summand(move: Instr, uses: list[_Use]) -> bool:
+def _is_summand(site: Site, inner: Tensor, uses: list[_Use]) -> bool:
     """Whether a move adds up the results of one matmul that nobody else sees: then the matmul can add them up itself."""
+    move, source = site.instr, site.instr.args["src"]
+    assert isinstance(source, Access)
+    if any(loop.var not in source.loops() for loop in inside(site.loops, inner.scope)):
+        return False  # the same result is added several times
     others = [u.site.instr for u in uses if u.site.instr is not move]
     if move.attrs["combine"] != "add" or not others or any(o is not others[0] for o in others):
         return False

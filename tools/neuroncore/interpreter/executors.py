@@ -686,6 +686,8 @@ class _Writer:
             if combine is not None:
                 value = combine(out.astype(np.float32), value)
             value = converted(np.asarray(value), dtype)
+            if np.may_share_memory(value, out):
+                value = value.copy()
             if where is None:
                 out[...] = value
             else:

@@ -64,6 +64,7 @@ def _cuts(loop: Loop) -> list[int]:
             every, some = low // -c + 1, high // -c + 1
             partial = range(every, some)
             cuts.update((some, every))
+        partial = range(max(partial.start, 0), min(partial.stop, loop.trips))
         if len(partial) <= MAX_SINGLE:
             singles.update(partial)
             singles.update(p + 1 for p in partial)

@@ -374,16 +374,52 @@ class _Scheduler:
 
     # -- piece sizes -----------------------------------------------------------------------------------------------------
     def _piece(self, nest: Nest, taken: dict[LoopVar, int]) -> int:
-        """How many iterations of a free loop are taken at once."""
+        """How many iterations of a free loop are taken at once.
+
+        Where they do not fit whole, either this loop is cut, or it is taken whole and the loops inside are cut; with
+        matmuls, whichever lets BLAS rearrange less.
+        """
         trips = nest.var.trips
         each = self._footprint(nest, taken)
         budget = self._budget(nest)
         if each * trips <= budget:
             return trips
-        if each > budget:
-            return 1
-        most = max(budget // each, 1)
-        return -(-trips // -(-trips // most))
+        size = 1
+        if each <= budget:
+            most = max(budget // each, 1)
+            size = -(-trips // -(-trips // most))
+        matmuls = [s for s in self.facts.under[nest.var] if s.op in MATMULS]
+        if matmuls and trips * self._footprint(nest, taken, inner=False) <= budget:
+            outer_pieces, inner_pieces = -(-trips // size), -(-each * trips // budget)
+            cut_here = sum(self._rearranged(s, nest.var, outer_pieces, taken) for s in matmuls)
+            cut_inside = sum(
+                self._rearranged(s, self._next_free(s, nest.var), inner_pieces, taken) for s in matmuls
+            )
+            if cut_inside < cut_here:
+                return trips
+        return size
+
+    def _next_free(self, s: Statement, v: LoopVar) -> LoopVar | None:
+        """The outermost loop inside `v` around a statement that can be cut."""
+        path = self.facts.path[id(s)]
+        inside = path[path.index(v) + 1 :]
+        return next((w for w in inside if w not in self.facts.ordered), None)
+
+    def _rearranged(self, s: Statement, v: LoopVar | None, pieces: int, taken: dict[LoopVar, int]) -> int:
+        """Elements that BLAS rearranges again because a loop runs in pieces: operands that do not move with it."""
+        if v is None:
+            return 0
+        total = 0
+        path = self.facts.path[id(s)]
+        for ref in s.args.values():
+            if not isinstance(ref, Ref):
+                continue
+            moving = {*ref.map.loops, *self.facts.varies.get(ref.storage, ())}.intersection(path)
+            if v not in moving:
+                extents = [n for stride, n in ref.map.axes if stride]
+                extents += [taken.get(w, w.trips) for w in moving]
+                total += (pieces - 1) * math.prod(extents)
+        return total
 
     def _budget(self, nest: Nest) -> int:
         ops = {s.op for s in self.facts.under[nest.var]}
@@ -391,15 +427,15 @@ class _Scheduler:
             return self.budgets.matmul
         return self.budgets.scan if "nisa.tensor_tensor_scan" in ops else self.budgets.elementwise
 
-    def _extent(self, v: LoopVar, nest: LoopVar, taken: dict[LoopVar, int]) -> int:
+    def _extent(self, v: LoopVar, nest: LoopVar, taken: dict[LoopVar, int], inner: bool) -> int:
         if v is nest:
             return 1
         if v in taken:
             return taken[v]
-        return 1 if v in self.facts.ordered else v.trips
+        return v.trips if inner and v not in self.facts.ordered else 1
 
-    def _footprint(self, nest: Nest, taken: dict[LoopVar, int]) -> int:
-        """Bytes in flight during one iteration of a loop, inner loops taken whole."""
+    def _footprint(self, nest: Nest, taken: dict[LoopVar, int], inner: bool = True) -> int:
+        """Bytes in flight during one iteration of a loop, inner loops taken whole (or, not `inner`, one by one)."""
         v = nest.var
         first: dict[Storage, int] = {}
         last: dict[Storage, int] = {}
@@ -415,13 +451,13 @@ class _Scheduler:
                 elif v in ref.map.loops and (s.op not in MATMULS or is_write):
                     traffic = outside.setdefault(storage, _Traffic())
                     (traffic.writers if is_write else traffic.readers).add(k)
-                    traffic.nbytes = max(traffic.nbytes, self._touched(ref, s, v, taken))
+                    traffic.nbytes = max(traffic.nbytes, self._touched(ref, s, v, taken, inner))
         events = [0] * (len(statements) + 1)
         for storage, start in first.items():
             size = storage.size * storage.dtype.itemsize
             for w in storage.loops:
                 if w in self.facts.varies.get(storage, ()):
-                    size *= self._extent(w, v, taken)
+                    size *= self._extent(w, v, taken, inner)
             events[start] += size
             stop = last[storage]
             operand = overwritable_operand(statements[stop])
@@ -433,10 +469,10 @@ class _Scheduler:
             peak = max(peak, live)
         return peak + sum(t.nbytes for t in outside.values() if t.is_reused())
 
-    def _touched(self, ref: Ref, s: Statement, nest: LoopVar, taken: dict[LoopVar, int]) -> int:
+    def _touched(self, ref: Ref, s: Statement, nest: LoopVar, taken: dict[LoopVar, int], inner: bool) -> int:
         extents = [n for stride, n in ref.map.axes if stride]
         path = self.facts.path[id(s)]
-        extents += [self._extent(w, nest, taken) for w in ref.map.loops if w in path]
+        extents += [self._extent(w, nest, taken, inner) for w in ref.map.loops if w in path]
         return math.prod(extents) * ref.dtype.itemsize
 
     # -- results that iterations share -----------------------------------------------------------------------------------

@@ -105,9 +105,8 @@ class Plain:
     def read(self, access: Access, mask: Array | None = None) -> Array:
         array = self.array(access.tensor)
         index = self.index(access, access.shape)
-        if mask is not None and mask.shape == access.shape:
-            index = tuple(np.where(mask, i, 0) for i in index)
-        elif mask is not None:
+        if mask is not None:
+            # What the mask hides may lie out of bounds; any element stands for it.
             index = tuple(np.clip(i, 0, n - 1) for i, n in zip(index, array.shape, strict=True))
         for i, n in zip(index, array.shape, strict=True):
             assert i.min() >= 0 and i.max() < n, f"{access} out of bounds"
