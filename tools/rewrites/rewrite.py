@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Generic, TypeVar
 
 from ..neuroncore.ir import Kernel, clone
+from ..neuroncore.machine import Machine
 from .layout import blocks_into_free, localize
 from .legality import check_kernel, tidy
 from .refusal import RewriteError
@@ -49,13 +50,15 @@ class Rewrite(abc.ABC, Generic[O]):
     targets: ClassVar[tuple[str, ...]]
     reorders: ClassVar[bool] = False
 
-    def analyze(self, kernel: Kernel, machine: object = None) -> list[O]:
+    def analyze(self, kernel: Kernel, machine: Machine | None = None) -> list[O]:
         """Every option that the kernel offers and that `apply` accepts, in program order.
 
         Args:
             kernel: what to look at; it is not changed.
-            machine: facts of the target; None for those of the target that the kernel was traced for.
+            machine: what has to fit; None for the target that the kernel was traced for.
         """
+        if machine is not None:
+            kernel = dataclasses.replace(kernel, target=machine.name)
         out = []
         for option in self.candidates(kernel):
             try:

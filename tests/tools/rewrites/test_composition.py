@@ -11,6 +11,7 @@ from nkibench import load_problem, problem_names
 from tools import neuroncore
 from tools.neuroncore import trace
 from tools.neuroncore.ir import Kernel, fingerprint
+from tools.neuroncore.machine import machine_for
 from tools.rewrites import REWRITES, RewriteError, applicable, print_kernel, rewrite_named
 
 STEPS = 5
@@ -114,3 +115,4 @@ def test_the_targets_memory_decides_what_fits(case):
     large = case(source, (95 * 128, 256), (95 * 128, 512), target="trn2")
     assert "sbuf" in small.refusal(hoist, "`w_tile`")
     assert [o for o in hoist.analyze(large.kernel) if "`w_tile`" in o.describe()]
+    assert [o for o in hoist.analyze(small.kernel, machine_for("trn2")) if "`w_tile`" in o.describe()]
