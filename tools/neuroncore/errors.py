@@ -51,6 +51,32 @@ REMEDIES: dict[str, str] = {
 }
 """How the documentation says to fix each error, in our words."""
 
+_ADVICE: dict[str, str] = {
+    "empty_index": "give nl.arange a positive length",
+    "empty_slice": "give it a positive length",
+    "invalid_loop_bound": "use integers known while tracing, such as shapes",
+    "invalid_operand": "pass a tile or a number, as the signature says",
+    "invalid_predicate": "compare nl.arange expressions, for example nl.arange(128)[:, None] >= nl.arange(512)[None, :]",
+    "invalid_return": "return nl.ndarray(..., buffer=nl.shared_hbm) tensors, alone or in a tuple",
+    "invalid_shape": "use positive integers known while tracing",
+    "module_is_read_only": "define a name of your own",
+    "no_kernel": "decorate the kernel with @nki.jit",
+    "out_of_memory": "make fewer or smaller constants, and keep loops symbolic with nl.affine_range",
+    "recursion_limit": "use loops instead of recursion",
+    "shape_mismatch": "index the operands so that their shapes agree, or make extents of 1 explicit, which repeat",
+    "source_too_long": "submit the kernel alone",
+    "syntax_error": "submit valid Python",
+    "too_many_indices": "give at most one index per dimension",
+    "trace_timeout": "use nl.affine_range or nl.sequential_range for long loops, not Python's range",
+    "unsupported_index": "index with integers, loop indices, slices or nl.arange expressions",
+    "unsupported_index_expression": "use sums of nl.arange and loop indices with integer factors",
+    "unsupported_op": "use an operation that the instruction supports",
+    "unsupported_slice": "use slices of constant length with a positive step",
+    "unsupported_view": "copy the tile with nl.copy first",
+    "wrong_arguments": "match the signature",
+}
+"""How to fix conditions that the guide does not name, where the place that finds them does not know better."""
+
 
 class NKIError(Exception):
     """A condition under which the NKI compiler refuses a kernel.
@@ -63,12 +89,12 @@ class NKIError(Exception):
     """
 
     def __init__(self, name: str, message: str, *, line: int = 0, remedy: str | None = None) -> None:
-        """`remedy` defaults to the guide's advice for `name`."""
+        """`remedy` defaults to the general advice for `name`."""
         super().__init__(message)
         self.name = name
         self.message = message
         self.line = line
-        self.remedy = remedy if remedy is not None else REMEDIES.get(name)
+        self.remedy = remedy or REMEDIES.get(name) or _ADVICE.get(name)
 
     def __str__(self) -> str:
         """One line: ``line 12: err_name: message (fix: remedy)``."""
