@@ -67,7 +67,7 @@ def optimize(
     target: Target = "trn1",
     preset: Annotated[
         str,
-        typer.Option(help="quick: about a minute on a laptop; paper: the published search, 2304 kernels."),
+        typer.Option(help="quick: a short search to try things; paper: the published one, 2304 kernels."),
     ] = "quick",
     iterations: Annotated[int | None, typer.Option(help="T: rounds of the search.")] = None,
     beam: Annotated[int | None, typer.Option(help="B: candidates kept from round to round.")] = None,
