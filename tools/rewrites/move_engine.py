@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from ..neuroncore.dtypes import is_float
 from ..neuroncore.ir import Access, Buffer, Instr, Kernel
 from .dataflow import replace_instr
 from .refusal import RewriteError
@@ -46,7 +47,8 @@ class MoveEngine(Rewrite[EngineOption]):
         """Every instruction with every engine that could run it instead."""
         for path, instr, _ in instrs_of(kernel):
             for engine in ("vector", "scalar", "gpsimd"):
-                if instr.attrs.get("engine") != engine and on_engine(instr, engine) is not None:
+                moved = on_engine(instr, engine)
+                if moved is not None and (moved.op, moved.attrs) != (instr.op, instr.attrs):
                     yield EngineOption(path, instr.dst.tensor.name, engine)
 
     def edit(self, kernel: Kernel, option: EngineOption) -> None:
@@ -66,6 +68,10 @@ def on_engine(instr: Instr, engine: str) -> Instr | None:
     if instr.op in ("nl.copy", "nisa.tensor_copy") and isinstance(source, Access):
         if source.broadcast_axes():
             return None
+        if engine == "scalar":
+            # An activation copies on every generation; tensor_copy takes the scalar engine from trn2 on.
+            copying = FunctionStep(source, "copy", 1.0, None)
+            return activation(instr.dst, copying, instr) if is_float(source.dtype) else None
         return Instr(
             "nisa.tensor_copy", instr.dsts, {"src": source}, {"engine": engine}, instr.mask, instr.line
         )
