@@ -149,11 +149,7 @@ class IndexExpr:
 
     def _non_affine(self, what: str, other: IndexExpr | None = None) -> IndexExpr:
         loops = [*self.affine.loops(), *(other.affine.loops() if other is not None else ())]
-        if loops:
-            return NonAffine(loops, f"{what} is not affine")
-        raise NKIError(
-            "unsupported_index_expression", f"{what} is not affine in nl.arange", line=current().line()
-        )
+        return NonAffine(loops, f"{what} is not affine")
 
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value."""
@@ -318,9 +314,15 @@ class NonAffine(IndexExpr):
         """Not to be had: the loops are unrolled.
 
         Raises:
-            NeedsInteger: always.
+            NeedsInteger: always, but for expressions of nl.arange alone, of which no loop is to blame.
         """
-        raise NeedsInteger(self.loops, self.why)
+        raise self.refused()
+
+    def refused(self) -> Exception:
+        """What is raised where the value is needed."""
+        if self.loops:
+            return NeedsInteger(self.loops, self.why)
+        return NKIError("unsupported_index_expression", f"{self.why} in nl.arange", line=current().line())
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -342,7 +344,7 @@ class NonAffine(IndexExpr):
     __floordiv__ = __mod__ = __mul__
 
     def _integer(self, what: str) -> int:
-        raise NeedsInteger(self.loops, self.why)
+        raise self.refused()
 
     def __repr__(self) -> str:
         """For messages."""
@@ -401,7 +403,7 @@ class Condition:
         """Truth value while tracing: known from the bounds, or by unrolling the loops."""
         results = []
         if not self.is_affine:
-            raise next(NeedsInteger(p.loops, p.why) for p in self.parts if isinstance(p, NonAffine))
+            raise next(p.refused() for p in self.parts if isinstance(p, NonAffine))
         for part in self.parts:
             low, high = part.bounds()
             results.append(True if low >= 0 else False if high < 0 else None)

@@ -54,7 +54,7 @@ TYPES: dict[str, np.dtype[Any]] = {
 def source(body: str, parameters: str = "x", *, header: str = BETA1) -> str:
     """A module around a kernel's body; a text that defines functions itself is a module without imports."""
     text = textwrap.dedent(body).strip("\n")
-    if "@nki." in text:
+    if "@nki." in text or "nki.jit(" in text:
         return f"{header}{text}\n"
     return f"{header}@nki.jit\ndef kernel({parameters}):\n{textwrap.indent(text, '    ')}\n"
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtypes import BY_NAME, FLOAT32, as_dtype, is_float, is_integer
 from ...errors import NKIError
-from ...ir import Access, Operand
+from ...ir import Access, Affine, Operand
 from ..emit import ON_CHIP, destination, elementwise_operands, emit_into, result, scalar_operand
 from ..opnames import ARITHMETIC, BINARY_ARITHMETIC, UNARY_ARITHMETIC, alu_op, op_name, reduce_op
 from ..registry import api
@@ -393,6 +393,7 @@ def tensor_copy_predicated(
 def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None) -> Tile:
     """A copy from an offset read at run time: src is indexed with a scalar of an index tile, t[i_p, offsets[0, k] + i_f]."""
     access = tile_operand(src, "src", "tensor_copy_dynamic_src")
+    _scalar_offset(access, "tensor_copy_dynamic_src")
     return result(
         "nisa.tensor_copy_dynamic_src",
         shape=access.shape,
@@ -411,6 +412,7 @@ def tensor_copy_dynamic_dst(
     """A copy to an offset read at run time: dst is indexed with a scalar of an index tile."""
     op = "tensor_copy_dynamic_dst"
     target = destination(dst, op=op, buffers=ON_CHIP)
+    _scalar_offset(target, op)
     source = tile_operand(src, "src", op)
     same_partitions(op, dst=target, src=source)
     same_free_size(op, dst=target, src=source)
@@ -423,6 +425,26 @@ def tensor_copy_dynamic_dst(
         {"engine": engine_name(engine, op, ("vector", "scalar", "gpsimd"))},
         mask=mask,
     )
+
+
+def _scalar_offset(access: Access, op: str) -> None:
+    """Refuse offsets that differ between elements, or move along the partitions.
+
+    Raises:
+        NKIError: `err_copy_dynamic_indirect_indices_not_natively_supported`.
+    """
+    for dim, e in enumerate(access.index):
+        if isinstance(e, Affine):
+            continue
+        varies = any(access.shape[k] > 1 for a in e.tile.affine for k in a.axes())
+        if varies or dim <= access.tensor.par_dim:
+            where = "differ between elements" if varies else "lie along the partitions"
+            raise NKIError(
+                "err_copy_dynamic_indirect_indices_not_natively_supported",
+                f"'{op}' takes one offset within each partition, those of {access.tensor.name} {where}",
+                line=current().line(),
+                remedy="loop over the offsets and copy once for each: t[i_p, offsets[0, k] + i_f]",
+            )
 
 
 @api("nisa.memset", engine="vector or gpsimd", cost="max(MIN_II, N), N/2 for zero in a 2-byte type")
