@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 import functools
 import inspect
 import re
@@ -12,9 +13,35 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..errors import UnknownApiError
 from .session import current
 from .source import KERNEL_FILE
+
+
+class _Default:
+    """A default as a kernel would write it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """What shows as the default's source text."""
+        if isinstance(value, enum.Enum):
+            return cls(f"nisa.{type(value).__name__}.{value.name}")
+        if isinstance(value, float) and np.float32(value) == np.finfo(np.float32).min:
+            return cls("nl.fp32.min")
+        name = getattr(value, "__name__", "")
+        if callable(value) and getattr(np, name, None) is value and not isinstance(value, type):
+            return cls(f"np.{name}")
+        if isinstance(value, np.dtype | type) and value is not inspect.Parameter.empty:
+            return cls(f"nl.{np.dtype(value).name}")
+        return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +66,9 @@ class ApiEntry:
     def signature(self) -> str:
         """``nisa.activation(op, data, *, bias=None, ...)`` without annotations."""
         parameters = [
-            p.replace(annotation=inspect.Parameter.empty)
+            p.replace(annotation=inspect.Parameter.empty, default=_Default.of(p.default))
             for p in inspect.signature(self.function).parameters.values()
+            if p.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         return f"{self.name}{inspect.Signature(parameters)}"
 
@@ -79,8 +107,16 @@ def _nameable(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _fill(dialect: str) -> None:
+    """Have the catalogue hold a dialect: its functions register themselves when their modules are made."""
+    from .modules import neuron_modules
+
+    neuron_modules(dialect)
+
+
 def entries(dialect: str) -> list[ApiEntry]:
     """All APIs of a dialect, by name."""
+    _fill(dialect)
     return sorted((e for (d, _), e in CATALOGUE.items() if d == dialect), key=lambda e: e.name)
 
 
@@ -90,6 +126,7 @@ def lookup(name: str, dialect: str = "neuronxcc.nki") -> ApiEntry:
     Raises:
         UnknownApiError: with the nearest real names.
     """
+    _fill(dialect)
     short = (
         name.replace("neuronxcc.nki.", "")
         .replace("nki.", "")

@@ -21,6 +21,7 @@ from ..registry import CATALOGUE, api
 from ..session import current
 from ..tile import Tile
 from ..views import reshape_access
+from .signatures import no_beta1, signature, under
 
 
 class matmul_perf_mode(enum.Enum):  # noqa: N801 - NKI's name
@@ -74,110 +75,74 @@ def _regrouped(target: Access, shape: tuple[int, ...]) -> Access | None:
         return None
 
 
-def no_beta1(op: str, extra: dict[str, Any]) -> None:
-    """Refuse arguments that only Beta 1 has.
-
-    Raises:
-        NKIError: `unexpected_argument`, naming the first.
-    """
-    if not extra:
-        return
-    name = next(iter(extra))
-    advice = {
-        "mask": "slice dst and the operands instead",
-        "dtype": "the element type of dst decides the cast",
-    }.get(name, "see the signature")
-    raise NKIError(
-        "unexpected_argument",
-        f"'{op}' has no argument `{name}` in this dialect",
-        line=current().line(),
-        remedy=advice,
-    )
-
-
 def _register(name: str, where: str, cost: str = "") -> Any:
     return api(f"nisa.{name}", engine=where, cost=cost, dialect="nki")
 
 
-def _passing(original: Any, where: str, doc: str, *, buffers: tuple[Buffer, ...] = ON_CHIP) -> Any:
-    """An instruction whose arguments after ``dst`` are exactly Beta 1's, without ``dtype`` and ``mask``."""
+def _wrapped(
+    original: Any, where: str, parameters: str, doc: str, *, buffers: tuple[Buffer, ...] = ON_CHIP
+) -> Any:
+    """An instruction that computes what Beta 1's does, into ``dst``."""
+    name = original.__name__
 
-    def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
-        op = function.__name__
-        no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
-        kwargs.pop("mask", None)
-        kwargs.pop("dtype", None)
-        into(dst, original(*args, **kwargs), op, buffers=buffers)
+    def body(given: dict[str, Any]) -> None:
+        given.pop("name", None)
+        dst = given.pop("dst")
+        into(dst, original(**given), name, buffers=buffers)
 
-    function.__name__ = function.__qualname__ = original.__name__
-    function.__doc__ = doc
-    return _register(original.__name__, where)(function)
+    form = signature(f"dst {parameters} name=")
+    return _register(name, where)(under(name, form, body, doc))
 
 
-activation_reduce = _passing(
-    scalar.activation_reduce, "scalar", "dst = op(data*scale+bias); its free-axis sum into reduce_res."
+activation_reduce = _wrapped(
+    scalar.activation_reduce,
+    "scalar",
+    "op data reduce_op reduce_res bias= scale=1.0",
+    "dst = op(data*scale+bias); its free-axis sum into reduce_res.",
 )
-bn_stats = _passing(
+bn_stats = _wrapped(
     statistics.bn_stats,
     "vector",
+    "data",
     "Per partition (count, mean, variance*count) of even and odd elements: 6 values.",
 )
-bn_aggr = _passing(statistics.bn_aggr, "vector", "Combine bn_stats triples into (mean, variance).")
-dropout = _passing(vector.dropout, "vector", "Each element becomes zero with probability prob.")
-reciprocal = _passing(vector.reciprocal, "vector", "dst = 1 / data.")
-scan_doc = "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial."
-tensor_tensor_scan = _passing(vector.tensor_tensor_scan, "vector", scan_doc)
-tensor_partition_reduce = _passing(
-    gpsimd.tensor_partition_reduce, "gpsimd", "Reduce over the partition axis."
+bn_aggr = _wrapped(statistics.bn_aggr, "vector", "data", "Combine bn_stats triples into (mean, variance).")
+dropout = _wrapped(vector.dropout, "vector", "data prob", "Each element becomes zero with probability prob.")
+reciprocal = _wrapped(vector.reciprocal, "vector", "data", "dst = 1 / data.")
+tensor_tensor_scan = _wrapped(
+    vector.tensor_tensor_scan,
+    "vector",
+    "data0 data1 initial op0 op1 reverse0=False reverse1=False",
+    "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial.",
 )
-local_gather = _passing(
+tensor_partition_reduce = _wrapped(
+    gpsimd.tensor_partition_reduce, "gpsimd", "op data", "Reduce over the partition axis."
+)
+local_gather = _wrapped(
     gpsimd.local_gather,
     "gpsimd",
+    "src_buffer index num_elem_per_idx=1 num_valid_indices=",
     "Per 16-partition core, gather by the core's indices.",
     buffers=(Buffer.SBUF,),
 )
-
-
-def _positional(original: Any, where: str, order: tuple[str, ...], doc: str) -> Any:
-    """An instruction that Beta 1 has with keyword-only arguments."""
-
-    def function(dst: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
-        op = function.__name__
-        no_beta1(op, {k: v for k, v in kwargs.items() if k in ("mask", "dtype") and v is not None})
-        kwargs.pop("mask", None)
-        kwargs.pop("dtype", None)
-        if len(args) > len(order):
-            raise NKIError(
-                "wrong_arguments", f"'{op}' takes {len(order) + 1} arguments", line=current().line()
-            )
-        into(dst, original(**dict(zip(order, args, strict=False)), **kwargs), op)
-
-    function.__name__ = function.__qualname__ = original.__name__
-    function.__doc__ = doc
-    return _register(original.__name__, where)(function)
-
-
-max8 = _positional(
-    statistics.max8, "vector", ("src",), "The eight largest values of each partition, descending."
+max8 = _wrapped(statistics.max8, "vector", "src", "The eight largest values of each partition, descending.")
+sequence_bounds = _wrapped(
+    gpsimd.sequence_bounds, "gpsimd", "segment_ids", "[start, end) of each element's segment."
 )
-sequence_bounds = _positional(
-    gpsimd.sequence_bounds, "gpsimd", ("segment_ids",), "[start, end) of each element's segment."
+nc_find_index8 = _wrapped(
+    statistics.nc_find_index8, "vector", "data vals", "Index of the first occurrence of eight values."
 )
-nc_find_index8 = _positional(
-    statistics.nc_find_index8, "vector", ("data", "vals"), "Index of the first occurrence of eight values."
-)
-nc_match_replace8 = _positional(
+nc_match_replace8 = _wrapped(
     statistics.nc_match_replace8,
     "vector",
-    ("data", "vals", "imm", "dst_idx"),
+    "data vals imm dst_idx=",
     "Replace first occurrences of eight values by imm.",
 )
-stt_doc = "(data op0 operand0) op1 operand1, operand0 a number or [P, 1] tile, operand1 a full tile."
-scalar_tensor_tensor = _positional(
+scalar_tensor_tensor = _wrapped(
     vector.scalar_tensor_tensor,
     "vector",
-    ("data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"),
-    stt_doc,
+    "data op0 operand0 op1 operand1 reverse0=False reverse1=False",
+    "(data op0 operand0) op1 operand1, operand0 a number or [P, 1] tile, operand1 a full tile.",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..registry import CATALOGUE, api
 from ..session import current
 from ..tile import Tile
 from . import isa
+from .signatures import signature, under
 
 
 def _register(name: str, engine: str) -> Any:
@@ -167,10 +167,10 @@ _RENAMED = {"copy": "src", "zeros_like": "a", "empty_like": "a", "expand_dims": 
 
 _SIGNATURES = {
     "copy": "x dtype=",
-    "matmul": "x y transpose_x=",
+    "matmul": "x y transpose_x=False",
     "transpose": "x dtype=",
     "softmax": "x axis=-1 dtype=",
-    "rms_norm": "x w axis n epsilon= dtype= compute_dtype=",
+    "rms_norm": "x w axis n epsilon=1e-06 dtype= compute_dtype=",
     "dropout": "x rate dtype=",
     "where": "condition x y dtype=",
     "gather_flattened": "data indices axis= dtype=",
@@ -183,7 +183,7 @@ _SIGNATURES = {
     "program_ndim": "",
     **{name: "x y dtype=" for name in elementwise.BINARY},
     **{name: "x dtype=" for name in elementwise.UNARY},
-    **{name: "x axis dtype= keepdims=" for name in reductions.REDUCTIONS},
+    **{name: "x axis dtype= keepdims=False" for name in reductions.REDUCTIONS},
 }
 """Parameters of the functions that both dialects have, in this one's order; ``=`` marks those that may be left out."""
 
@@ -191,37 +191,19 @@ _SIGNATURES = {
 def _adapted(name: str, parameters: str) -> Any:
     """One of Beta 1's functions under this dialect's signature, which has no masks."""
     entry = CATALOGUE["neuronxcc.nki", f"nl.{name}"]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    listed = []
-    for word in parameters.split():
-        parameter, _, default = word.partition("=")
-        given = (int(default) if default else None) if "=" in word else inspect.Parameter.empty
-        listed.append(inspect.Parameter(parameter, kind, default=given))
-    signature = inspect.Signature(listed)
+    form = signature(parameters)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        isa.no_beta1(f"nl.{name}", {k: v for k, v in kwargs.items() if k == "mask"})
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise NKIError(
-                "unexpected_argument",
-                f"nl.{name}: {error}",
-                line=current().line(),
-                remedy=f"the signature is nl.{name}{signature}",
-            ) from None
+    def body(given: dict[str, Any]) -> Any:
         if name == "softmax":
-            bound.apply_defaults()
-        values = {k: v for k, v in bound.arguments.items() if v is not None}
+            given.setdefault("axis", -1)
+        values = {k: v for k, v in given.items() if v is not None}
         if name in _RENAMED:
             values[_RENAMED[name]] = values.pop("x")
         if name == "gather_flattened":
             values.pop("axis", None)
         return entry.function(**values)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = entry.function.__doc__
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    function = under(name, form, body, entry.function.__doc__)
     function.nki_op = getattr(entry.function, "nki_op", name)  # type: ignore[attr-defined]
     return _register(name, entry.engine)(function)
 
