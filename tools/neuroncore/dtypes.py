@@ -61,7 +61,8 @@ def as_dtype(value: Any, line: int = 0) -> Dtype:
     try:
         dtype = np.dtype(value)
     except TypeError:
-        raise NKIError("unsupported_dtype", f"{value!r} is not an element type of NKI", line=line) from None
+        shown = getattr(value, "__name__", None) or repr(value)
+        raise NKIError("unsupported_dtype", f"{shown} is not an element type of NKI", line=line) from None
     if dtype.kind == "b":
         return BY_NAME["bool_"]
     if dtype.kind in "iu" and dtype.itemsize <= 4 or is_float(dtype) and dtype.itemsize <= 4:

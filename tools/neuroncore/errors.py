@@ -68,6 +68,7 @@ _ADVICE: dict[str, str] = {
     "syntax_error": "submit valid Python",
     "too_many_indices": "give at most one index per dimension",
     "trace_timeout": "use nl.affine_range or nl.sequential_range for long loops, not Python's range",
+    "unsupported_dtype": "use nl.float32, nl.bfloat16, nl.int32 or another type of nki.language",
     "unsupported_index": "index with integers, loop indices, slices or nl.arange expressions",
     "unsupported_index_expression": "use sums of nl.arange and loop indices with integer factors",
     "unsupported_op": "use an operation that the instruction supports",

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnknownApiError
+from ..errors import NKIError, UnknownApiError
 from .session import current
 from .source import KERNEL_FILE
 
@@ -171,6 +171,14 @@ def nearest(name: str, dialect: str) -> str:
     return f"did you mean {', '.join(close)}?" if close else "see the API list"
 
 
+def _line() -> int:
+    """Line of the kernel being traced; outside of one there is none."""
+    try:
+        return current().line()
+    except NKIError:
+        return 0
+
+
 class ApiModule(types.ModuleType):
     """A stand-in for one of NKI's modules; unknown names fail with the nearest real ones."""
 
@@ -186,13 +194,8 @@ class ApiModule(types.ModuleType):
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         name = f"{self.__name__}.{attribute}"
-        line = 0
-        try:
-            line = current().line()
-        except Exception:  # noqa: BLE001 - outside a kernel there is no line to give
-            line = 0
         raise UnknownApiError(
-            "unknown_api", f"NKI has no `{name}`", line=line, remedy=nearest(name, self._dialect)
+            "unknown_api", f"NKI has no `{name}`", line=_line(), remedy=nearest(name, self._dialect)
         )
 
     def __setattr__(self, attribute: str, value: Any) -> None:
@@ -202,4 +205,6 @@ class ApiModule(types.ModuleType):
             return
         if attribute in self.__dict__ and self.__dict__[attribute] is value:
             return
-        raise UnknownApiError("module_is_read_only", f"`{self.__name__}.{attribute}` cannot be assigned")
+        raise UnknownApiError(
+            "module_is_read_only", f"`{self.__name__}.{attribute}` cannot be assigned", line=_line()
+        )

@@ -70,6 +70,8 @@ class Hooks(ast.NodeTransformer):
         """Wrap the iterable."""
         carried = carried_names(node)
         self.generic_visit(node)
+        if isinstance(node.iter, ast.Starred):
+            return node  # a syntax error, which only a call would make legal
         target = node.target.id if isinstance(node.target, ast.Name) else "i"
         names = ast.Tuple([ast.Constant(name) for name in sorted(carried)], ast.Load())
         told: list[ast.expr] = [ast.Constant(target), names, ast.Constant(collects(node))]

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 import types
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -222,7 +223,9 @@ def parse(source: str, limits: Limits) -> ast.Module:
             f"the source has {len(source):,} characters, the limit is {limits.source_bytes:,}",
         )
     try:
-        return ast.parse(source, KERNEL_FILE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source, KERNEL_FILE)
     except SyntaxError as error:
         raise KernelSyntaxError(
             "syntax_error", error.msg or "invalid syntax", line=error.lineno or 0
@@ -326,7 +329,10 @@ class _Tracing:
         self.source_map = SourceMap(tree)
         try:
             hooked = ast.fix_missing_locations(Hooks().visit(tree))
-            self.code = compile(hooked, KERNEL_FILE, "exec", dont_inherit=True)
+            with warnings.catch_warnings():
+                # What the text makes Python wonder about is no matter of ours.
+                warnings.simplefilter("ignore")
+                self.code = compile(hooked, KERNEL_FILE, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise KernelSyntaxError(
                 "syntax_error", str(error), line=getattr(error, "lineno", 0) or 0
@@ -353,7 +359,8 @@ class _Tracing:
                 except NeedsInteger as need:
                     self._unroll(session, need)
                     continue
-                except NKIError:
+                except NKIError as error:
+                    error.line = error.line or _line_of(error)
                     raise
                 except RecursionError as error:
                     raise TraceLimitError(

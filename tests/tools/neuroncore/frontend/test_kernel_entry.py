@@ -362,6 +362,16 @@ def test_too_many_and_too_few_arguments_are_refused_with_the_signature() -> None
         assert error.name == "wrong_arguments" and "(x, y)" in error.message
 
 
+def test_a_text_that_makes_python_wonder_is_silent(recwarn: pytest.WarningsRecorder) -> None:
+    error = refusal("t = 3 (x)\nreturn t", [normal(4, 4)])
+    assert error.name == "python_error" and not list(recwarn)
+
+
+def test_messages_hold_no_addresses_of_memory() -> None:
+    error = refusal("return nl.ndarray((4, 4), dtype=nl.exp)", [normal(4, 4)])
+    assert error.message == "exp is not an element type of NKI" and error.line and error.remedy
+
+
 def test_an_error_never_leaves_as_anything_else() -> None:
     for body in (
         "return x.nothing",
