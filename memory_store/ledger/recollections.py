@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import select
 
@@ -14,12 +14,6 @@ from .tables import ExperienceCopy, ExperienceList
 
 class Recollections(Section):
     """Methods of the ledger on experiences."""
-
-    def put_experiences(self, experiences: Iterable[Experience]) -> None:
-        """Keep copies of experiences; one already there stays as it is."""
-        rows = [{"id": found.id, "record": found.model_dump(mode="json")} for found in experiences]
-        with self._database.write() as session:
-            self._database.insert_once(session, ExperienceCopy, rows)
 
     def experiences(self, ids: Sequence[str]) -> list[Experience]:
         """The experiences with these ids, in this order; unknown ones are left out."""

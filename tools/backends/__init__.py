@@ -48,7 +48,7 @@ class Backend(Protocol):
 
     name: BackendName
 
-    def compile(self, source: str, arguments: Sequence[ArrayType | float], target: str) -> Any:
+    def compile(self, source: str, arguments: Sequence[ArrayType | float], target: str) -> Compiled:
         """Makes `source` ready for arguments of these types (numbers are compiled in).
 
         Raises:

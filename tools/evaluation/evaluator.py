@@ -133,10 +133,6 @@ class Evaluator:
         """Latency, counters and bounds, without data: `evaluate` up to the first stage."""
         return self.evaluate(kernel, problem, Stage.profile)
 
-    async def aprofile(self, kernel: Kernel, problem: Problem) -> Evaluation:
-        """As `profile`, without blocking the event loop."""
-        return await self.aevaluate(kernel, problem, Stage.profile)
-
     def argument_types(self, problem: Problem) -> list[ArrayType | float]:
         """What kernels for `problem` are called with, tensors without data.
 

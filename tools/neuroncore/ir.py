@@ -567,16 +567,6 @@ class Kernel:
             seen[tensor] = None
         return list(seen)
 
-    def instruction_count(self) -> int:
-        """Dynamic number of API calls: each instruction times the trips of the loops around it."""
-        total = 0
-        for _, loops in self.walk():
-            count = 1
-            for loop in loops:
-                count *= loop.trips
-            total += count
-        return total
-
 
 def walk(body: list[Node], loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Instr, tuple[Loop, ...]]]:
     """Every instruction under `body` in program order, with the loops around it."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from ..neuroncore.ir import Access, Affine, Instr, Loop, LoopVar, Node, Tensor, TensorKind
-from .structure import Use, instrs_in, read_accesses, uses
+from .structure import Use, read_accesses, uses
 
 Terms = list[tuple[int, int, int]]
 """Coefficient, smallest and largest value of each independent unknown."""
@@ -178,15 +178,6 @@ def ordered(first: list[Node], second: list[Node], outer: tuple[Loop, ...]) -> b
             for b in after.get(storage, ()):
                 if conflicts(a, b) and may_overlap(a.access, b.access, shared):
                     return True
-    return False
-
-
-def writes_to(body: list[Node], access: Access, outer: tuple[Loop, ...]) -> bool:
-    """Whether anything under `body` may write what an access touches, whatever the values of the loops inside."""
-    shared = [each.var for each in outer]
-    for instr, _ in instrs_in(body, outer):
-        if any(may_overlap(dst, access, shared) for dst in instr.dsts):
-            return True
     return False
 
 

@@ -158,11 +158,6 @@ def tensor_scalar(
     return Instr("nisa.tensor_scalar", (dst,), args, attrs, like.mask, like.line)
 
 
-def is_plain_number(value: Scalar) -> bool:
-    """Whether a scalar operand is a number."""
-    return not isinstance(value, Access)
-
-
 def _tile(instr: Instr, name: str) -> Access:
     value = instr.args[name]
     assert isinstance(value, Access)

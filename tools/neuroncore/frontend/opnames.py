@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..errors import NKIError
 from .session import current
 
@@ -142,8 +140,3 @@ def reduce_op(value: Any, what: str) -> str:
 def activation_op(value: Any, what: str) -> str:
     """A ScalarE activation function."""
     return op_name(value, ACTIVATIONS, what)
-
-
-def is_numpy_ufunc(value: Any) -> bool:
-    """Whether a value is one of NumPy's functions, which NKI accepts as operation names."""
-    return isinstance(value, np.ufunc)

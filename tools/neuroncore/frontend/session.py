@@ -211,10 +211,6 @@ class Session:
         """The innermost open loop."""
         return self.loops[-1] if self.loops else None
 
-    def kind_of(self, var: LoopVar) -> LoopKind:
-        """How the loop of a variable was written."""
-        return self.kinds[var]
-
     def unique(self, hint: str) -> str:
         """A name not given before in this trace."""
         n = self.names.get(hint)
