@@ -173,6 +173,7 @@ class SharedArrays:
         """Takes over `fd`. Use `allocate` or `open` instead."""
         self.fd = int(fd)
         self.layouts = tuple(layouts)
+        self._mappings: dict[bool, mmap.mmap] = {}
 
     @classmethod
     def allocate(cls, specs: Sequence[tuple[str, tuple[int, ...]]]) -> Self:
@@ -215,15 +216,18 @@ class SharedArrays:
         """Bytes of all arrays."""
         return sum(layout.nbytes for layout in self.layouts)
 
-    def arrays(self, *, writable: bool = False) -> list[np.ndarray]:
+    def arrays(self, *, writable: bool = False, whole: bool = True) -> list[np.ndarray]:
         """NumPy views of the memory, in order; they keep it mapped on their own.
+
+        Args:
+            writable: whether they can be written.
+            whole: whether most of it will be used; if not, nothing is made ready in advance.
 
         Raises:
             ValueError: an array does not lie inside the memory.
         """
-        size = os.fstat(self.fd).st_size
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        mapping = mmap.mmap(self.fd, size, access=access)
+        mapping = self._mapping(writable, whole)
+        size = len(mapping)
         views = []
         for layout in self.layouts:
             if layout.offset < 0 or layout.offset + layout.nbytes > size:
@@ -233,6 +237,19 @@ class SharedArrays:
             flat = np.frombuffer(mapping, dtype=np.uint8, count=layout.nbytes, offset=layout.offset)
             views.append(flat.view(np.dtype(layout.dtype)).reshape(layout.shape))
         return views
+
+    def _mapping(self, writable: bool, whole: bool) -> mmap.mmap:
+        """The memory, mapped once for each kind of access.
+
+        `whole` maps all of its pages at once: the first touch of each would cost more than what is then done with it.
+        """
+        mapping = self._mappings.get(writable)
+        if mapping is None:
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if whole else 0)
+            mapping = mmap.mmap(self.fd, os.fstat(self.fd).st_size, flags=flags, prot=protection)
+            self._mappings[writable] = mapping
+        return mapping
 
     def read_only_fd(self) -> int:
         """A second descriptor through which the memory cannot be changed; the caller closes it.
@@ -246,6 +263,7 @@ class SharedArrays:
 
     def close(self) -> None:
         """Gives up the descriptor; arrays already taken stay valid."""
+        self._mappings.clear()
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import math
 import queue
 import threading
@@ -248,7 +249,7 @@ class _Run:
                     self._check_physics()
                     return
                 screened = memory.enter_context(self._allocate_outputs())
-                self._verify(lease, screened, [(self._settings.seeds[0], Regime.normal)], keep=True)
+                self._verify(lease, [screened], [(self._settings.seeds[0], Regime.normal)], keep=True)
             if self._stage is Stage.promote:
                 self._promote(arguments, screened)
         self._progress.verification = self._verification(None)
@@ -331,26 +332,49 @@ class _Run:
             if finding:
                 self._fail(Status.incorrect, finding, first, Regime.normal)
             if plan:
-                self._verify(lease, returned, plan)
+                self._verify(lease, [screened, returned], plan)
 
     def _verify(
-        self, lease: Lease, returned: SharedArrays, plan: Sequence[tuple[int, Regime]], *, keep: bool = False
+        self,
+        lease: Lease,
+        memories: Sequence[SharedArrays],
+        plan: Sequence[tuple[int, Regime]],
+        *,
+        keep: bool = False,
     ) -> None:
-        """Runs on each of the plan's inputs, and prepares the next ones meanwhile."""
+        """Runs on each of the plan's inputs, while the next ones are prepared and the outputs before are judged.
+
+        The outputs of consecutive runs go to `memories` in turn; there are two, or the plan has one run only.
+        """
 
         def prepare(seed: int, regime: Regime) -> tuple[SharedArrays, Expected]:
             drawn = self._reference.draw(seed, regime, keep=keep)
             return drawn.tensors, self._reference.expected(seed, regime)
 
-        with ThreadPoolExecutor(1) as ahead:
-            prepared = ahead.submit(prepare, *plan[0])
-            for (seed, regime), following in zip(plan, [*plan[1:], None], strict=True):
-                inputs, expected = prepared.result()
-                if following is not None:
-                    prepared = ahead.submit(prepare, *following)
-                with inputs:
-                    self._call(lease, "run", arrays=[inputs], writable=[returned])
-                self._judge(returned, expected, seed, regime)
+        judged: Future[None] | None = None
+        prepared: Future[tuple[SharedArrays, Expected]] | None = None
+        try:
+            with ThreadPoolExecutor(1) as ahead, ThreadPoolExecutor(1) as behind:
+                prepared = ahead.submit(prepare, *plan[0])
+                for (seed, regime), following, returned in zip(
+                    plan, [*plan[1:], None], itertools.cycle(memories), strict=False
+                ):
+                    inputs, expected = prepared.result()
+                    if following is not None:
+                        prepared = ahead.submit(prepare, *following)
+                    try:
+                        with inputs:
+                            self._call(lease, "run", arrays=[inputs], writable=[returned])
+                    finally:
+                        # What was wrong with the run before comes before what is wrong with this one.
+                        if judged is not None:
+                            judged.result()
+                    judged = behind.submit(self._judge, returned, expected, seed, regime)
+                if judged is not None:
+                    judged.result()
+        finally:
+            # A future holds its exception, which holds this frame: that ring would keep a gigabyte of outputs mapped.
+            judged = prepared = None
 
     def _judge(self, returned: SharedArrays, expected: Expected, seed: int, regime: Regime) -> None:
         comparison = self._compare(returned, expected)
