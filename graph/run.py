@@ -26,7 +26,7 @@ from memory_store.checkpoint import open_checkpointer
 from memory_store.errors import UnknownRun
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
-from nodes.context import Caps, RunContext
+from nodes.context import Caps, RunContext, Series
 from nodes.endpoint import EndpointError
 from nodes.finish import summed_up
 from nodes.prepare import begin_run, check_endpoints
@@ -166,6 +166,7 @@ async def aresume(
     handle_signals: bool = False,
     iterations: int | None = None,
     caps: Caps | None = None,
+    series: Series | None = None,
     home: Home | None = None,
 ) -> Result:
     """Take up a run with the settings it was begun with. A finished one only tells its result again.
@@ -178,6 +179,7 @@ async def aresume(
         handle_signals: as in `aoptimize`.
         iterations: go on to this many rounds, also after the run had finished.
         caps: other limits than it was begun with, also after it had reached them.
+        series: what it is a part of, where the limits of that have changed.
         home: as in `aoptimize`.
 
     Raises:
@@ -190,9 +192,13 @@ async def aresume(
         changes["iterations"] = iterations
     if caps is not None:
         changes["caps"] = caps
+    if series is not None:
+        changes["series"] = series
     context = context.model_copy(update=changes)
+    if changes:
+        await asyncio.to_thread(_keep_settings, _home(home), record.id, context)
     drive = _Drive(record.id, context, on_event, on_question, control, handle_signals, home)
-    return await drive.go(None, extend=bool(changes))
+    return await drive.go(None, extend=iterations is not None or caps is not None)
 
 
 def new_run_id(problem: str) -> str:
@@ -207,6 +213,11 @@ def _home(given: Home | None) -> Home:
 def _find(home: Home, run_id: str) -> RunRecord:
     with Ledger(home.prepare().ledger_url) as ledger:
         return ledger.find_run(run_id)
+
+
+def _keep_settings(home: Home, run_id: str, context: RunContext) -> None:
+    with Ledger(home.ledger_url) as ledger:
+        ledger.set_run_settings(run_id, context.model_dump(mode="json"))
 
 
 class _Drive:
@@ -291,6 +302,10 @@ class _Drive:
     async def _taken_up(self, graph: Any, extend: bool) -> Any:
         """What to go on with: nothing where a run was cut off, the input where it had not even begun."""
         state = await graph.aget_state(self._config)
+        if state.values.get("error"):
+            # It could not start. What was in the way may be gone.
+            await self._note(RunStatus.RUNNING)
+            return {"problem": state.values["problem"]}
         if not state.values and not state.next:
             return await self._from_the_start()
         # A run that a cap ended needs a higher one to go on; one that a fault or a person ended does not.

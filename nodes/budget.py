@@ -20,6 +20,9 @@ from .state import Frozen, Stop
 
 FREE = Price(input=0, output=0)
 
+NOT_EVALUATED = "not_evaluated"
+"""Status in the ledger of a kernel that a cap kept from evaluation."""
+
 CHAT_OVERHEAD_TOKENS = 64
 """Room for the tokens that chat templates add around the messages of one call."""
 
@@ -127,13 +130,18 @@ class Budget:
         prices: Mapping[str, Price],
         spent: Spent | None = None,
         kernels: Iterable[str] = (),
+        refused: Iterable[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with what earlier sessions of the run have spent and the kernels they evaluated (`admission`)."""
+        """Begin with what earlier sessions of the run have spent and the kernels they evaluated (`admission`).
+
+        `refused` are kernels that the run which is replayed did not evaluate.
+        """
         self._caps = caps
         self._prices = prices
         self._spent = spent or Spent()
         self._kernels = set(kernels)
+        self._refused = frozenset(refused)
         self._clock = clock
         self._began = clock()
         self._reserved: list[Reservation] = []
@@ -222,6 +230,8 @@ class Budget:
         """
         if place in self._kernels:
             return
+        if place in self._refused:
+            raise CapReached("a cap kept the run that is replayed from evaluating it")
         if self._caps.kernels is not None and len(self._kernels) >= self._caps.kernels:
             self.end(f"the cap of {self._caps.kernels} kernels is reached")
         if self.remaining_s() == 0.0:

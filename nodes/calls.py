@@ -245,8 +245,8 @@ class Caller:
         run_id = self._context.replay_of
         known = await self._record.find_call(name, run_id)
         if known is None:
-            self._budget.end(f"run {run_id} has no call {name} to replay", Stop.FAULT)
-            raise NoAnswer(self._budget.stop)
+            # A cap kept it from being made, or the replay has gone another way; a round of none ends the replay.
+            raise NoAnswer(f"run {run_id} has no call {name} to replay")
         if known.prompt != asked and not self._told_of_prompts:
             self._told_of_prompts = True
             self._notify("notice", "prompts are worded otherwise than when the run was recorded")

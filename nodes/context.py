@@ -106,6 +106,16 @@ class Caps(BaseModel):
     kernels: int | None = Field(default=None, gt=0, description="Kernels sent to evaluation.")
 
 
+class Series(BaseModel):
+    """Runs that one command began, one for each problem, and that share its limits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="The same for all of its runs.")
+    problems: tuple[str, ...] = Field(min_length=1, description="What it works on, in this order.")
+    caps: Caps = Field(default_factory=Caps, description="Limits that all of its runs together never pass.")
+
+
 class RunContext(BaseModel):
     """Settings of one run, at the paper's values unless said otherwise."""
 
@@ -261,6 +271,9 @@ class RunContext(BaseModel):
         default=None, ge=1, le=1024, description="Kernels evaluated at once; unset: one for each CPU."
     )
     seed: int = Field(default=0, ge=0, description="Decides every random choice of the run.")
+    series: Series | None = Field(
+        default=None, description="The series that the run is a part of; set by whoever begins several runs."
+    )
     replay_of: str | None = Field(
         default=None, description="Answer every model call from this recorded run, and from nothing else."
     )

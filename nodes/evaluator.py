@@ -9,7 +9,7 @@ from langgraph.runtime import Runtime
 
 from tools.evaluation import Evaluation
 
-from .budget import CapReached, admission
+from .budget import NOT_EVALUATED, CapReached, admission
 from .context import RunContext
 from .events import emit
 from .services import Services, services
@@ -17,8 +17,6 @@ from .state import Candidate, Draft, Exploration, Plan, PlanGroup
 
 NO_KERNEL = "no_kernel"
 """Status in the ledger of a draft whose answer held no kernel."""
-NOT_EVALUATED = "not_evaluated"
-"""Status in the ledger of a kernel that a cap kept from evaluation."""
 
 
 async def evaluator(state: Exploration, runtime: Runtime[RunContext]) -> dict[str, Any]:

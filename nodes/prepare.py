@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import uuid
 from typing import Any
@@ -56,10 +57,12 @@ async def prepare(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     try:
         return fresh | await _start(state, context, fresh["run_id"])
     except (CannotStart, EndpointError, MemoryStoreError, NKIBenchError, PoolBroken) as error:
-        return fresh | {"error": " ".join(str(error).split())}
+        why = " ".join(str(error).split())
     except ValidationError as error:
         first = error.errors()[0]
-        return fresh | {"error": f"problem: {'.'.join(map(str, first['loc']))}: {first['msg']}"}
+        why = f"problem: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    await _note_failure(fresh["run_id"], why)
+    return fresh | {"error": why}
 
 
 def _run_id(runtime: Runtime[RunContext]) -> str:
@@ -75,11 +78,19 @@ async def _start(state: State, context: RunContext, run_id: str) -> dict[str, An
     await check_endpoints(context)
     await begin_run(run_id, name, context)
     shared = await services(run_id, context, definition)
-    try:
-        return await _baseline(shared, definition)
-    except CannotStart as error:
-        await shared.record.set_status(RunStatus.FAILED, str(error))
-        raise
+    return await _baseline(shared, definition)
+
+
+async def _note_failure(run_id: str, why: str) -> None:
+    """Say in the ledger why a run cannot start, if it is in there; what is broken may be the ledger itself."""
+    with contextlib.suppress(MemoryStoreError):
+        _, ledger = await open_ledger()
+
+        def note() -> None:
+            with ledger:
+                ledger.set_run_status(run_id, RunStatus.FAILED, why)
+
+        await asyncio.to_thread(note)
 
 
 async def check_endpoints(context: RunContext) -> None:

@@ -13,9 +13,9 @@ from memory_store.curation import Child, Group, curate
 from memory_store.experience import Kind
 from tools.evaluation import Stage, Status
 
-from .budget import CapReached
+from .budget import NOT_EVALUATED, CapReached
 from .context import RunContext
-from .evaluator import NOT_EVALUATED, keep_verdict, slot, verdict
+from .evaluator import keep_verdict, slot, verdict
 from .events import emit
 from .services import Services, services
 from .state import Candidate, Lesson, PlanGroup, State, Stop

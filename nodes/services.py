@@ -21,9 +21,9 @@ from nkibench.problem import Problem
 from tools.evaluation import Evaluator, Stage
 from tools.kernel import Kernel
 
-from .budget import Budget, Spent, admission
+from .budget import NOT_EVALUATED, Budget, Spent, admission
 from .calls import Caller
-from .context import RunContext
+from .context import Caps, RunContext
 from .evaluations import Evaluations, evaluation_key, evaluation_settings
 from .events import emit
 from .facts import Facts, facts_of
@@ -183,7 +183,7 @@ def _assembled(
     settings = evaluation_settings(context, home)
     evaluator = made_of.make_evaluator(settings, context.workers, home)
     undo.callback(evaluator.close)
-    budget = Budget(context.caps, context.prices, *_spent(ledger, run_id))
+    budget = _budget(context, ledger, run_id)
     record = Record(ledger, run_id, problem.name, ledger.begin_period(run_id))
     key = evaluation_key(problem, settings)
     return Services(
@@ -210,7 +210,20 @@ def _assembled(
     )
 
 
-def _spent(ledger: Ledger, run_id: str) -> tuple[Spent, set[str]]:
+def _budget(context: RunContext, ledger: Ledger, run_id: str) -> Budget:
+    """A run's purse; a replay spends nothing, and is kept from what kept its original."""
+    spent, kernels = spent_by(ledger, run_id)
+    if context.replay_of is None:
+        return Budget(context.caps, context.prices, spent, kernels)
+    refused = [
+        admission(one.round, one.slot, one.repairs)
+        for one in ledger.candidates(context.replay_of)
+        if one.status == NOT_EVALUATED and one.kernel_id is None
+    ]
+    return Budget(Caps(), context.prices, spent, kernels, refused)
+
+
+def spent_by(ledger: Ledger, run_id: str) -> tuple[Spent, set[str]]:
     """What earlier periods of a run have used, and the kernels they sent to evaluation."""
     spending = ledger.total_spending(run_id)
     kernels = {

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from graph.run import Result
-    from nodes.context import Caps, RunContext
+    from memory_store.ledger import RunRecord
+    from nodes.context import Caps, RunContext, Series
 
     from .progress import Progress
 
@@ -143,18 +144,14 @@ def optimize(
         prices=price or [],
         assignments=setting or [],
     )
-    documents: list[dict[str, Any]] = []
-    code = 0
-    for name, given in inputs:
-        document, failure = _run(name, context, _search(given, context), as_json)
-        documents.append(document)
-        code = max(code, failure)
-        if failure == 130:
-            break
+    if len(inputs) > 1:
+        from ..series import new_series
+
+        return _run_series(new_series([name for name, _ in inputs], context.caps), context, as_json)
+    ((name, given),) = inputs
+    document, code = _run(name, context, _search(given, context), as_json)
     if as_json:
-        print_json(documents)
-    elif len(documents) > 1:
-        _print_summary(documents)
+        print_json([document])
     return code
 
 
@@ -170,7 +167,10 @@ def resume(
     max_kernels: MaxKernels = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take up a run where it stopped; nothing finished is done or paid for again."""
+    """Take up a run where it stopped; nothing finished is done or paid for again.
+
+    A run that was begun together with others (accelopt optimize all) goes on with those too.
+    """
     from nodes.context import Caps, RunContext
 
     from .runs import open_ledger
@@ -179,28 +179,16 @@ def resume(
         if ledger is None:
             raise CommandError("there are no runs yet; accelopt optimize makes some")
         record = ledger.find_run(run)
-        begun = ledger.problems(record.id)
     context = RunContext.model_validate(record.settings)
-    caps: Caps | None = None
     limits = {"usd": max_usd, "tokens": max_tokens, "wall_s": max_seconds, "kernels": max_kernels}
-    if any(limit is not None for limit in limits.values()):
-        given = {name: limit for name, limit in limits.items() if limit is not None}
-        caps = Caps.model_validate({**context.caps.model_dump(), **given})
-
-    def search(options: dict[str, Any]) -> Result:
-        from ..run import resume as resume_run
-
-        return resume_run(record.id, iterations=iterations, caps=caps, **options)
-
-    facts: dict[str, Any] = {}
-    if begun and begun[0].baseline_latency_ms:
-        facts = {
-            "problem": begun[0].problem,
-            "target": record.target,
-            "baseline_latency_ms": begun[0].baseline_latency_ms,
-            "iterations": iterations or context.iterations,
-        }
-    document, code = _run(", ".join(record.problems), context, search, as_json, facts)
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    series = context.series
+    if series is not None:
+        caps = Caps.model_validate({**series.caps.model_dump(), **given})
+        series = series.model_copy(update={"caps": caps})
+        return _run_series(series, context, as_json, record, iterations)
+    new_caps = Caps.model_validate({**context.caps.model_dump(), **given}) if given else None
+    document, code = _go_on(record, as_json, iterations=iterations, caps=new_caps)
     if as_json:
         print_json(document)
     return code
@@ -227,10 +215,13 @@ def replay(
         record = ledger.find_run(run)
         (begun,) = ledger.problems(record.id)
     given: Any = begun.definition if "kernel" in begun.definition else begun.problem
-    settings = {**record.settings, "replay_of": record.id}
+    done = begun.rounds_done
+    settings = {**record.settings, "replay_of": record.id, "series": None, "iterations": done}
     context = RunContext.model_validate(settings)
     document, code = _run(begun.problem, context, _search(given, context), as_json)
-    differences = _differences(record.id, document["run_id"]) if document["run_id"] else ["it did not run"]
+    differences = (
+        _differences(record.id, document["run_id"], done) if document["run_id"] else ["it did not run"]
+    )
     if as_json:
         print_json({**document, "replay_of": record.id, "same": not differences, "differences": differences})
     elif not differences:
@@ -240,8 +231,8 @@ def replay(
     return code or int(bool(differences))
 
 
-def _differences(first: str, second: str) -> list[str]:
-    """Places of two runs where another kernel or another verdict stands."""
+def _differences(first: str, second: str, rounds: int) -> list[str]:
+    """Places of two runs, in their first `rounds` rounds, where another kernel or another verdict stands."""
     from .runs import open_ledger
 
     with open_ledger() as ledger:
@@ -250,6 +241,7 @@ def _differences(first: str, second: str) -> list[str]:
             {
                 (one.round, one.slot): (one.kernel_id, one.status, one.latency_ms)
                 for one in ledger.candidates(run)
+                if one.round <= rounds
             }
             for run in (first, second)
         ]
@@ -269,6 +261,116 @@ def _search(given: str | dict[str, str], context: RunContext) -> Search:
         return optimize_run(given, context, **options)
 
     return search
+
+
+def _go_on(record: RunRecord, as_json: bool, **changes: Any) -> tuple[dict[str, Any], int]:
+    """Take up one run, with the settings that changed."""
+    from nodes.context import RunContext
+
+    from .runs import open_ledger
+
+    with open_ledger() as ledger:
+        assert ledger is not None
+        begun = ledger.problems(record.id)
+    context = RunContext.model_validate(record.settings)
+
+    def search(options: dict[str, Any]) -> Result:
+        from ..run import resume as resume_run
+
+        return resume_run(record.id, **changes, **options)
+
+    facts: dict[str, Any] = {}
+    if begun and begun[0].baseline_latency_ms:
+        facts = {
+            "problem": begun[0].problem,
+            "target": record.target,
+            "baseline_latency_ms": begun[0].baseline_latency_ms,
+            "iterations": changes.get("iterations") or context.iterations,
+        }
+    return _run(", ".join(record.problems), context, search, as_json, facts)
+
+
+def _run_series(
+    series: Series,
+    context: RunContext,
+    as_json: bool,
+    named: RunRecord | None = None,
+    iterations: int | None = None,
+) -> int:
+    """Work through the problems of a series, whatever of them is still to do; under limits that they share.
+
+    Args:
+        series: the problems, and their limits.
+        context: settings of runs that are yet to begin.
+        as_json: print one document.
+        named: the run that a person asked for, which comes first.
+        iterations: rounds of that run, and of those yet to begin.
+    """
+    import asyncio
+
+    from memory_store.ledger import RunStatus
+    from nodes.prepare import check_endpoints
+
+    from ..series import LimitReached, limits_for, runs_of
+    from .runs import open_ledger
+
+    # A wrong key or name would else be told once for each problem.
+    asyncio.run(check_endpoints(context))
+    order = list(series.problems)
+    if named is not None:
+        order = [*named.problems, *(name for name in order if name not in named.problems)]
+        if iterations is not None:
+            context = context.model_copy(update={"iterations": iterations})
+    documents: dict[str, dict[str, Any]] = {}
+    code = 0
+    for name in order:
+        record: RunRecord | None = None
+        limits: Caps | None = None
+        reached = ""
+        with open_ledger() as ledger:
+            if ledger is not None:
+                record = runs_of(ledger, series).get(name)
+                try:
+                    limits = limits_for(ledger, series, record.id if record else None)
+                except LimitReached as limit:
+                    reached = str(limit)
+        if record is not None and record.status is RunStatus.FINISHED and record.id != (named and named.id):
+            documents[name] = _finished(record)
+            continue
+        if reached:
+            documents[name] = {**_document(name, context, None, None), "stopped": reached}
+            continue
+        if record is None:
+            own = context.model_copy(update={"series": series, "caps": limits or series.caps})
+            documents[name], failure = _run(name, own, _search(name, own), as_json)
+        else:
+            limited = bool(series.caps.model_dump(exclude_none=True))
+            documents[name], failure = _go_on(
+                record,
+                as_json,
+                series=series,
+                caps=limits if limited else None,
+                iterations=iterations if named and record.id == named.id else None,
+            )
+        code = max(code, failure)
+        if failure == 130:
+            break
+    results = [documents[name] for name in series.problems if name in documents]
+    if as_json:
+        print_json(results)
+    else:
+        _print_summary(results, len(series.problems))
+    return code
+
+
+def _finished(record: RunRecord) -> dict[str, Any]:
+    """What a run of earlier came to."""
+    from nodes.context import RunContext
+
+    from ..run import resume as resume_run
+
+    result = resume_run(record.id)
+    return _document(result.problem, RunContext.model_validate(record.settings), result, None)
 
 
 def _inputs(
@@ -372,7 +474,9 @@ def _print_result(screen: Console, result: Result) -> None:
     screen.print(f"whole report  accelopt report {result.run_id}", markup=False, soft_wrap=True)
 
 
-def _print_summary(documents: list[dict[str, Any]]) -> None:
+def _print_summary(documents: list[dict[str, Any]], wanted: int) -> None:
+    if not any(one["speedup"] for one in documents):
+        return
     from math import exp, log
 
     from rich.table import Table
@@ -382,7 +486,9 @@ def _print_summary(documents: list[dict[str, Any]]) -> None:
     for column in ("baseline", "best", "speedup", "peak before", "after", "kernels"):
         table.add_column(column, justify="right")
     speedups = []
+    stopped = ""
     for one in documents:
+        stopped = one.get("stopped") or stopped
         if one["speedup"] is None:
             table.add_row(one["problem"], *["-"] * 6)
             continue
@@ -400,6 +506,12 @@ def _print_summary(documents: list[dict[str, Any]]) -> None:
     screen.print(table)
     if speedups:
         screen.print(f"geometric mean speedup {exp(sum(map(log, speedups)) / len(speedups)):.2f}x")
+    if len(speedups) < wanted:
+        why = f" ({stopped})" if stopped else ""
+        screen.print(
+            f"{wanted - len(speedups)} of {wanted} problems are still to do{why}: accelopt resume last",
+            markup=False,
+        )
 
 
 def _asker(screen: Console, progress: Progress) -> Callable[[Mapping[str, Any]], Any]:

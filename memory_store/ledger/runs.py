@@ -67,6 +67,18 @@ class Runs(Section):
                 raise UnknownRun(f"no run {run_id} in the ledger {self._database.place}")
             return RunRecord.model_validate(row)
 
+    def set_run_settings(self, run_id: str, settings: Mapping[str, Any]) -> None:
+        """Replace the settings of a run that is taken up with other ones: a replay and the next resume need these.
+
+        Raises:
+            UnknownRun: no such run.
+        """
+        with self._database.write() as session:
+            row = session.get(Run, run_id)
+            if row is None:
+                raise UnknownRun(f"no run {run_id} in the ledger {self._database.place}")
+            row.settings = dict(settings)
+
     def find_run(self, text: str) -> RunRecord:
         """The run whose id is, or alone begins with, `text`; `last` is the one begun last.
 

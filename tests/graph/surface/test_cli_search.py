@@ -7,6 +7,7 @@ import pytest
 
 from graph.cli.entry import run
 from graph.cli.search import RESULT_FIELDS
+from nodes.endpoint import EndpointError, Fault
 
 SIZE = ["--beam", "2", "--plans", "3", "--samples", "1", "--iterations", "2"]
 
@@ -101,3 +102,29 @@ def test_a_replay_asks_no_model_and_comes_to_the_same_kernels(own, stand_in, cap
     again = json.loads(capsys.readouterr().out)
     assert again["same"] is True and again["run_id"] != first["run_id"]
     assert again["best_latency_ms"] == first["best_latency_ms"] and len(stand_in.calls) == asked
+
+
+def test_a_run_that_could_not_start_says_so_and_starts_when_resumed(own, stand_in, capsys, monkeypatch):
+    import nodes.prepare
+
+    async def away(settings):
+        raise EndpointError(Fault.UNREACHABLE, "http://there cannot be reached")
+
+    answers = nodes.prepare.check_endpoint
+    monkeypatch.setattr(nodes.prepare, "check_endpoint", away)
+    assert run(["optimize", *own, *SIZE]) == 1
+    run(["runs", "--json"])
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["status"] == "failed"
+    monkeypatch.setattr(nodes.prepare, "check_endpoint", answers)
+    assert run(["resume", "last", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["speedup"] > 1
+
+
+def test_a_replay_goes_as_far_as_the_run_was_taken(own, capsys):
+    run(["optimize", *own, *SIZE, "--max-kernels", "4", "--json"])
+    run(["resume", "last", "--max-kernels", "100", "--iterations", "3", "--json"])
+    capsys.readouterr()
+    assert run(["replay", "last", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["same"] is True and again["iterations"] == 3

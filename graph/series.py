@@ -1,0 +1,67 @@
+"""Several runs that one command began: which of them are still to do, and what they may still spend together."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from memory_store.ledger import Ledger, RunRecord
+from nodes.context import Caps, RunContext, Series
+from nodes.services import spent_by
+
+
+class LimitReached(Exception):
+    """The runs of a series have used up what they may use together. One line says which limit."""
+
+
+def new_series(problems: Sequence[str], caps: Caps) -> Series:
+    """A series that nothing has been done of."""
+    return Series(
+        id=f"series-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
+        problems=tuple(problems),
+        caps=caps,
+    )
+
+
+def series_of(record: RunRecord) -> Series | None:
+    """The series that a run is a part of."""
+    return RunContext.model_validate(record.settings).series
+
+
+def runs_of(ledger: Ledger, series: Series) -> dict[str, RunRecord]:
+    """The runs of a series by problem, for each the one begun last; replays are none of them."""
+    found: dict[str, RunRecord] = {}
+    for record in reversed(ledger.runs()):
+        part = record.settings.get("series")
+        if part and part["id"] == series.id:
+            found[record.problems[0]] = record
+    return found
+
+
+def limits_for(ledger: Ledger, series: Series, run_id: str | None) -> Caps:
+    """What one run of a series may use in all: the series' limits less what its other runs have used.
+
+    Args:
+        ledger: where the runs are.
+        series: with its limits.
+        run_id: the run; None for one that is yet to begin.
+
+    Raises:
+        LimitReached: the others have left nothing.
+    """
+    usd, tokens, wall_s, kernels = 0.0, 0, 0.0, 0
+    for record in runs_of(ledger, series).values():
+        if record.id == run_id:
+            continue
+        spent, evaluated = spent_by(ledger, record.id)
+        usd, tokens, wall_s = usd + spent.usd, tokens + spent.tokens, wall_s + spent.wall_s
+        kernels += len(evaluated)
+    used = {"usd": usd, "tokens": tokens, "wall_s": wall_s, "kernels": kernels}
+    units = {"usd": "USD", "tokens": "tokens", "wall_s": "s wall time", "kernels": "kernels"}
+    left: dict[str, float] = {}
+    for name, limit in series.caps.model_dump(exclude_none=True).items():
+        left[name] = limit - used[name]
+        if left[name] <= 0:
+            raise LimitReached(f"the cap of {limit:g} {units[name]} for all problems together is reached")
+    return Caps.model_validate(left)
