@@ -194,11 +194,13 @@ async def aresume(
         changes["caps"] = caps
     if series is not None:
         changes["series"] = series
+    # The same limits again are no reason to begin a round that they leave no room for.
+    extended = iterations is not None or (caps is not None and caps != context.caps)
     context = context.model_copy(update=changes)
     if changes:
         await asyncio.to_thread(_keep_settings, _home(home), record.id, context)
     drive = _Drive(record.id, context, on_event, on_question, control, handle_signals, home)
-    return await drive.go(None, extend=iterations is not None or caps is not None)
+    return await drive.go(None, extend=extended)
 
 
 def new_run_id(problem: str) -> str:

@@ -116,7 +116,12 @@ class Reservation:
     price: Price
 
 
-def admission(round: int, slot: str, fixes: int) -> str:
+def slot(candidate_index: int, plan_index: int, sample: int) -> str:
+    """A draft's place in its round."""
+    return f"{candidate_index}.{plan_index}.{sample}"
+
+
+def admission(round: int, slot: str, fixes: int = 0) -> str:
     """Names a kernel that is sent to evaluation by its place in the search."""
     return f"{round}/{slot}/{fixes}"
 
@@ -142,6 +147,7 @@ class Budget:
         self._spent = spent or Spent()
         self._kernels = set(kernels)
         self._refused = frozenset(refused)
+        self._promised: set[str] = set()
         self._clock = clock
         self._began = clock()
         self._reserved: list[Reservation] = []
@@ -222,6 +228,23 @@ class Budget:
         self._spent.usd += usd
         self._spent.tokens += usage.total
 
+    def promise_kernels(self, places: Iterable[str]) -> list[str]:
+        """Set aside evaluations before a model is paid to plan or write what will be evaluated.
+
+        Returns those of the places for which there is room; `forgo_kernels` gives back what is not needed.
+
+        Raises:
+            CapReached: there is room for none.
+        """
+        granted = [place for place in places if self._has_room(place)]
+        if not granted:
+            raise CapReached(self._kernels_reached())
+        return granted
+
+    def forgo_kernels(self, places: Iterable[str]) -> None:
+        """Give back evaluations that were promised and will not be made."""
+        self._promised.difference_update(places)
+
     def admit_kernel(self, place: str) -> None:
         """Count a kernel before it is evaluated; a place in the search that was counted before is free.
 
@@ -232,13 +255,32 @@ class Budget:
             return
         if place in self._refused:
             raise CapReached("a cap kept the run that is replayed from evaluating it")
-        if self._caps.kernels is not None and len(self._kernels) >= self._caps.kernels:
-            self.end(f"the cap of {self._caps.kernels} kernels is reached")
         if self.remaining_s() == 0.0:
             raise self.out_of_time()
         if self.stop:
             raise CapReached(self.stop)
+        if not self._has_room(place):
+            raise CapReached(self._kernels_reached())
+        self._promised.discard(place)
         self._kernels.add(place)
+
+    def no_more_kernels(self) -> str:
+        """Why no further kernel can be evaluated, for the end of a round; empty where one can."""
+        full = self._caps.kernels is not None and len(self._kernels) >= self._caps.kernels
+        return self._kernels_reached() if full else ""
+
+    def _has_room(self, place: str) -> bool:
+        """Whether a kernel is, or now can be, counted or promised."""
+        if place in self._kernels or place in self._promised:
+            return True
+        most = self._caps.kernels
+        if most is not None and len(self._kernels) + len(self._promised) >= most:
+            return False
+        self._promised.add(place)
+        return True
+
+    def _kernels_reached(self) -> str:
+        return f"the cap of {self._caps.kernels} kernels is reached"
 
     def _fits(self, new: Reservation) -> bool:
         tokens = self._spent.tokens + sum(r.tokens for r in self._reserved) + new.tokens

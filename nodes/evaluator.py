@@ -9,7 +9,7 @@ from langgraph.runtime import Runtime
 
 from tools.evaluation import Evaluation
 
-from .budget import NOT_EVALUATED, CapReached, admission
+from .budget import NOT_EVALUATED, CapReached, admission, slot
 from .context import RunContext
 from .events import emit
 from .services import Services, services
@@ -65,11 +65,6 @@ def verdict(found: Evaluation) -> dict[str, Any]:
         "percent_of_peak": found.percent_of_peak,
         "error": str(found.error) if found.error is not None else None,
     }
-
-
-def slot(candidate_index: int, plan_index: int, sample: int) -> str:
-    """A draft's place in its round."""
-    return f"{candidate_index}.{plan_index}.{sample}"
 
 
 def group_of(state: Exploration, drafts: tuple[Draft, ...], failure: str | None = None) -> PlanGroup:

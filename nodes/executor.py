@@ -7,6 +7,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from .agent import work_with_tools
+from .budget import CapReached, admission, slot
 from .calls import CallKey, NoAnswer
 from .cards import cards
 from .context import Role, RunContext
@@ -39,12 +40,17 @@ async def executor(state: Exploration, runtime: Runtime[RunContext]) -> dict[str
         budget_tokens=context.executor.prompt_tokens,
     )
     draw = (state["candidate_index"] * context.plans + state["plan_index"]) * context.samples + sample
+    promised: list[str] = []
     try:
+        promised = shared.budget.promise_kernels(
+            [admission(state["round"], slot(state["candidate_index"], state["plan_index"], sample))]
+        )
         if context.agentic and shared.caller.knows_tools(Role.EXECUTOR, draw):
             source = await work_with_tools(shared, context, key, prompt, parent, draw)
         else:
             source = await shared.caller.code(key, prompt, parent, draw)
-    except NoAnswer as error:
+    except (CapReached, NoAnswer) as error:
+        shared.budget.forgo_kernels(promised)
         return {"drafts": [Draft(sample=sample, failure=str(error)).plain()]}
     return {"drafts": [(await keep_draft(shared, sample, source)).plain()]}
 

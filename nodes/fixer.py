@@ -9,6 +9,7 @@ from langgraph.runtime import Runtime
 
 from tools.evaluation import Evaluation
 
+from .budget import CapReached, admission, slot
 from .calls import CallKey, NoAnswer
 from .cards import cards
 from .context import Role, RunContext
@@ -63,9 +64,13 @@ async def _repair(shared: Services, context: RunContext, state: Exploration, dra
         budget_tokens=context.role(Role.FIXER).prompt_tokens,
     )
     draw = (state["candidate_index"] * context.plans + state["plan_index"]) * context.samples + draft.sample
+    place = slot(state["candidate_index"], state["plan_index"], draft.sample)
+    promised: list[str] = []
     try:
+        promised = shared.budget.promise_kernels([admission(state["round"], place, number)])
         source = await shared.caller.code(key, prompt, failing, draw)
-    except NoAnswer:
+    except (CapReached, NoAnswer):
+        shared.budget.forgo_kernels(promised)
         # What it was before stands.
         return draft.model_copy(update={"given_up": True})
     return await keep_draft(shared, draft.sample, source, fixes=number)

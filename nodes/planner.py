@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tools.evaluation import Evaluation
 
+from .budget import CapReached, admission, slot
 from .calls import CallKey, NoAnswer
 from .cards import cards
 from .context import Role, RunContext
@@ -37,7 +38,18 @@ async def planner(state: Exploration, runtime: Runtime[RunContext]) -> dict[str,
     """Propose one plan for the candidate, unless a person has already settled it."""
     if state.get("plan") is not None:
         return {}
-    plan, failure = await propose(state, runtime.context or RunContext())
+    context = runtime.context or RunContext()
+    budget = (await services(state["run_id"], context)).budget
+    place = state["round"], state["candidate_index"], state["plan_index"]
+    try:
+        promised = budget.promise_kernels(
+            admission(place[0], slot(*place[1:], sample)) for sample in range(context.samples)
+        )
+    except CapReached as error:
+        return {"plan": None, "failure": str(error)}
+    plan, failure = await propose(state, context)
+    if plan is None:
+        budget.forgo_kernels(promised)
     return {"plan": plan.plain() if plan else None, "failure": failure}
 
 

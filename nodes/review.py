@@ -98,9 +98,14 @@ def _edited(plan: Plan, entry: dict[str, Any]) -> Plan:
 
 
 async def budget_review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-    """Ask a person whether to go on once the soft cap is spent. Answers: `"continue"`, or anything else to stop."""
+    """Ask a person whether to go on once the soft cap is spent. Answers: `"continue"`, or anything else to stop.
+
+    A round in which nothing could be evaluated is not begun.
+    """
     context = runtime.context or RunContext()
     shared = await services(state["run_id"], context)
+    if full := shared.budget.no_more_kernels():
+        return {"stop": full, "stop_kind": Stop.CAP.value}
     spent = shared.budget.spent.usd
     if context.soft_usd is None or spent < context.soft_usd or state["approved_usd"] > spent:
         return {}

@@ -13,9 +13,9 @@ from memory_store.curation import Child, Group, curate
 from memory_store.experience import Kind
 from tools.evaluation import Stage, Status
 
-from .budget import NOT_EVALUATED, CapReached
+from .budget import NOT_EVALUATED, CapReached, slot
 from .context import RunContext
-from .evaluator import keep_verdict, slot, verdict
+from .evaluator import keep_verdict, verdict
 from .events import emit
 from .services import Services, services
 from .state import Candidate, Lesson, PlanGroup, State, Stop
@@ -43,8 +43,7 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
             "rounds_done": round,
         },
     )
-    if groups and all(group.plan is None for group in groups):
-        shared.budget.end(f"round {round} came to no plan: {groups[0].failure}", Stop.FAULT)
+    stop, kind = _end(shared, groups, round)
     drafts = [draft for group in groups for draft in group.drafts]
     correct = sum(draft.is_correct for draft in drafts)
     tried = {candidate.kernel_id: _tried(state, groups, candidate) for candidate in kept}
@@ -70,10 +69,22 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
         "frontier": [candidate.plain() for candidate in kept],
         "lessons": [lesson.plain() for lesson in lessons],
         "tried": tried,
-        "stop": shared.budget.stop,
-        "stop_kind": shared.budget.stop_kind,
+        "stop": stop,
+        "stop_kind": kind,
         "messages": [AIMessage(line, id=f"{state['run_id']}-round-{round}")],
     }
+
+
+def _end(shared: Services, groups: Sequence[PlanGroup], round: int) -> tuple[str, str]:
+    """Why this is the last round, and which kind of reason that is; empty if it is not."""
+    budget = shared.budget
+    full = budget.no_more_kernels()
+    if not budget.stop and full:
+        # Nothing refuses calls: what the round has to teach may still be put into words.
+        return full, Stop.CAP.value
+    if groups and all(group.plan is None for group in groups):
+        budget.end(f"round {round} came to no plan: {groups[0].failure}", Stop.FAULT)
+    return budget.stop, budget.stop_kind
 
 
 async def promoted(

@@ -111,6 +111,23 @@ async def test_a_cap_on_kernels_is_never_passed(stand_in):
         assert ledger.run(result.run_id).status is RunStatus.CAPPED
 
 
+async def test_no_call_is_paid_for_a_kernel_that_a_cap_keeps_from_evaluation(stand_in):
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=10)})
+    result = await aoptimize(stand_in.problem, context)
+    assert result.kernels_evaluated == 10 == stand_in.calls.count("executor")
+    assert stand_in.calls.count("planner") == 5, "two kernels each"
+    with ledger_of(stand_in) as ledger:
+        rounds = {call.round for call in ledger.model_calls(result.run_id, role="summarizer")}
+    assert result.iterations in rounds, "what the last round has to teach is put into words"
+
+
+async def test_a_capped_run_taken_up_under_the_same_cap_begins_no_round(stand_in):
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=10)})
+    capped = await aoptimize(stand_in.problem, context)
+    again = await aresume(capped.run_id, caps=Caps(kernels=10))
+    assert (again.iterations, again.stopped) == (capped.iterations, capped.stopped)
+
+
 async def test_a_cap_on_tokens_is_never_passed(stand_in):
     context = stand_in.quick.with_model(max_output_tokens=300)
     free = await aoptimize(stand_in.problem, context)

@@ -106,6 +106,21 @@ def test_a_kernel_admitted_before_is_free():
         purse.admit_kernel("1/0.1.0/0")
 
 
+def test_promised_kernels_are_room_taken_until_they_are_forgone():
+    purse = Budget(Caps(kernels=2), {})
+    assert purse.promise_kernels(["1/0.0.0/0", "1/0.0.1/0", "1/0.0.2/0"]) == ["1/0.0.0/0", "1/0.0.1/0"]
+    assert purse.promise_kernels(["1/0.0.0/0"]) == ["1/0.0.0/0"], "promised before"
+    with pytest.raises(CapReached, match="2 kernels"):
+        purse.promise_kernels(["1/0.1.0/0"])
+    with pytest.raises(CapReached):
+        purse.admit_kernel("1/0.1.0/0")
+    purse.forgo_kernels(["1/0.0.1/0"])
+    purse.admit_kernel("1/0.1.0/0")
+    assert not purse.no_more_kernels()
+    purse.admit_kernel("1/0.0.0/0")
+    assert "2 kernels" in purse.no_more_kernels()
+
+
 async def test_many_calls_at_once_never_pass_the_cap():
     purse = budget(tokens=20_000)
 
