@@ -96,6 +96,10 @@ def stored_memory(context: RunContext, home: Home) -> Memory:
     return ExperienceStore.open(home.chroma_path, context.embedder)
 
 
+MakeModel = Callable[[RoleModel, str, BaseCache | None], BaseChatModel]
+"""Makes a model from a role's settings, the model's name, the response cache."""
+
+
 @dataclass(frozen=True)
 class Resources:
     """How the expensive parts are made. Replaced as a whole by tests and benchmarks."""
@@ -105,8 +109,7 @@ class Resources:
     make_evaluator: Callable[[EvaluationSettings, int | None, Home], KernelEvaluator] = PooledEvaluator
     """From settings, number of workers, home."""
     make_memory: Callable[[RunContext, Home], Memory] = stored_memory
-    make_model: Callable[[RoleModel, str, BaseCache | None], BaseChatModel] = chat_model
-    """From a role's settings, the model's name, the response cache."""
+    make_model: MakeModel = chat_model
 
 
 RESOURCES: contextvars.ContextVar[Resources] = contextvars.ContextVar("resources")

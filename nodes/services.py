@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from langchain_core.caches import BaseCache
+from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from memory_store.home import Home
@@ -23,13 +25,14 @@ from tools.kernel import Kernel
 
 from .budget import NOT_EVALUATED, Budget, Spent, admission
 from .calls import Caller
-from .context import Caps, RunContext
+from .context import Caps, RoleModel, RunContext
 from .evaluations import Evaluations, evaluation_key, evaluation_settings
 from .events import emit
 from .facts import Facts, facts_of
+from .offline import OfflineChatModel, Workshop
 from .problems import problem_of
 from .record import Record
-from .resources import KernelEvaluator, Memory, Resources, open_ledger, resources, response_cache
+from .resources import KernelEvaluator, MakeModel, Memory, Resources, open_ledger, resources, response_cache
 
 
 @dataclass
@@ -199,7 +202,7 @@ def _assembled(
             budget,
             notify=lambda kind, message: emit(kind, message=message),
             cache=response_cache(context, home),
-            make_model=made_of.make_model,
+            make_model=_models(made_of, evaluator),
         ),
         evaluator=evaluator,
         facts=facts_of(problem, context, evaluator.argument_types(problem)),
@@ -208,6 +211,19 @@ def _assembled(
         ),
         open_memory=None if context.memory == "off" else lambda: made_of.make_memory(context, home),
     )
+
+
+def _models(made_of: Resources, evaluator: KernelEvaluator) -> MakeModel:
+    """How models are made; the built-in one rewrites kernels in the workers that judge them."""
+    if not isinstance(evaluator, Evaluator):
+        return made_of.make_model
+    workshop = Workshop(evaluator.pool)
+
+    def made(settings: RoleModel, name: str, cache: BaseCache | None) -> BaseChatModel:
+        model = made_of.make_model(settings, name, cache)
+        return model.working_in(workshop) if isinstance(model, OfflineChatModel) else model
+
+    return made
 
 
 def _budget(context: RunContext, ledger: Ledger, run_id: str) -> Budget:

@@ -6,7 +6,7 @@ comes back with its line and its remedy.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
@@ -14,17 +14,16 @@ from pydantic import BaseModel, Field
 from nkibench.errors import NKIBenchError
 from nkibench.problem import Problem
 
-from .backends import ArrayType
 from .backends.neuron import BackendUnavailable
 from .evaluation import Evaluation, Evaluator, Stage, Status
 from .kernel import Dialect, Kernel
 from .neuroncore.errors import UnknownApiError
 from .neuroncore.frontend.registry import entries, lookup
 from .pool import PoolBroken, WorkerLost
+from .rewriting import Rewriting
 from .worker import Fault
 
-_REWRITE_TIMEOUT_S = 60.0
-_REWRITE_MEMORY_BYTES = 4 << 30
+T = TypeVar("T")
 
 
 class KernelSource(BaseModel):
@@ -165,42 +164,30 @@ class _Bench:
 
     async def list_rewrites(self, source: str) -> str:
         try:
-            fields, _ = await self._rewriting("list", source, {})
+            options = await self._working(lambda rewriting: rewriting.options(source))
         except (Fault, WorkerLost, PoolBroken) as error:
             return f"no rewrites: {_one_line(error)}"
-        options = fields["options"]
         if not options:
             return "no rewrite applies"
         return "\n".join(
-            f"{number}. {option['rewrite']} ({', '.join(option['targets'])}): {option['what']}"
+            f"{number}. {option.rewrite} ({', '.join(option.targets)}): {option.what}"
             for number, option in enumerate(options)
         )
 
     async def apply_rewrite(self, source: str, number: int) -> str:
         try:
-            _, text = await self._rewriting("apply", source, {"number": number})
+            return await self._working(lambda rewriting: rewriting.apply(source, number))
         except (Fault, WorkerLost, PoolBroken) as error:
             return f"not applied: {_one_line(error)}"
-        return text
 
-    async def _rewriting(
-        self, operation: str, source: str, fields: dict[str, Any]
-    ) -> tuple[dict[str, Any], str]:
-        settings, pool = self._evaluator.settings, self._evaluator.pool
+    async def _working(self, work: Callable[[Rewriting], T]) -> T:
+        evaluator = self._evaluator
 
-        def work() -> tuple[dict[str, Any], str]:
-            arguments = [
-                {"shape": list(value.shape), "dtype": value.dtype} if isinstance(value, ArrayType) else value
-                for value in self._evaluator.argument_types(self._problem)
-            ]
-            request = {**fields, "arguments": arguments, "target": settings.target}
-            with pool.lease(
-                "tools.rewrite_service", timeout_s=_REWRITE_TIMEOUT_S, memory_bytes=_REWRITE_MEMORY_BYTES
-            ) as worker:
-                answer = worker.call(operation, request, tail=Kernel.from_source(source).source.encode())
-            return answer.fields, answer.tail.decode()
+        def run() -> T:
+            arguments = tuple(evaluator.argument_types(self._problem))
+            return work(Rewriting(evaluator.pool, arguments, evaluator.settings.target))
 
-        return await asyncio.wrap_future(pool.executor.submit(work))
+        return await asyncio.wrap_future(evaluator.pool.executor.submit(run))
 
 
 def _one_line(error: Exception) -> str:

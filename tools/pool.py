@@ -65,7 +65,11 @@ class PoolSettings:
 
     workers: int = 0
     """Evaluations at the same time; 0 for one a core."""
-    preload: tuple[str, ...] = ("tools.kernel_service", "tools.reference_service")
+    preload: tuple[str, ...] = (
+        "tools.kernel_service",
+        "tools.reference_service",
+        "tools.rewrite_service",
+    )
     """Service modules that the nursery imports before it forks."""
     hidden: tuple[str, ...] = ()
     """Folders that workers must not read, even where Landlock is missing: the home with keys and results."""

@@ -18,11 +18,10 @@ def preload() -> None:
 
 def operations() -> dict[str, Operation]:
     """The operations of one worker."""
-    return {"list": _list, "apply": _apply}
+    return {"list": _list, "apply": _apply, "carry_out": _carry_out}
 
 
-def _options(fields: dict[str, Any], tail: bytes) -> tuple[Any, list[tuple[Any, Any]]]:
-    source = tail.decode("utf-8", "surrogatepass")
+def _options(fields: dict[str, Any], source: str) -> tuple[Any, list[tuple[Any, Any]]]:
     refuse(source)
     arguments = [
         ArrayType(tuple(argument["shape"]), argument["dtype"]) if isinstance(argument, dict) else argument
@@ -33,7 +32,7 @@ def _options(fields: dict[str, Any], tail: bytes) -> tuple[Any, list[tuple[Any, 
 
 
 def _list(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
-    _, options = _options(fields, tail)
+    _, options = _options(fields, _text(tail))
     described = [
         {
             "rewrite": rewrite.name,
@@ -47,7 +46,7 @@ def _list(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> An
 
 
 def _apply(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
-    kernel, options = _options(fields, tail)
+    kernel, options = _options(fields, _text(tail))
     number = fields["number"]
     if not 0 <= number < len(options):
         raise Fault(
@@ -57,7 +56,26 @@ def _apply(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> A
             remedy="list the rewrites of this very kernel first",
         )
     rewrite, option = options[number]
+    return Answer({"rewrite": rewrite.name}, _applied(kernel, rewrite, option).encode())
+
+
+def _carry_out(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
+    source = _text(tail)
+    for step in fields["steps"]:
+        kernel, options = _options(fields, source)
+        found = next((pair for pair in options if pair[1].describe() == step), None)
+        if found is None:
+            raise Fault("rejected", "unknown_option", f"the kernel has no option {step!r}")
+        source = _applied(kernel, *found)
+    return Answer({}, source.encode("utf-8", "surrogatepass"))
+
+
+def _text(tail: bytes) -> str:
+    return tail.decode("utf-8", "surrogatepass")
+
+
+def _applied(kernel: Any, rewrite: Any, option: Any) -> str:
     try:
-        return Answer({"rewrite": rewrite.name}, print_kernel(rewrite.apply(kernel, option)).encode())
+        return print_kernel(rewrite.apply(kernel, option))
     except RewriteError as error:
         raise Fault("rejected", "rewrite_refused", str(error)) from error

@@ -4,6 +4,7 @@ It knows nothing but what stands in the prompt. It reads the kernel, the profile
 ranks the deterministic rewrites that apply, and writes the plan, the code or the summary.
 """
 
+from .ideas import Workshop
 from .model import OfflineChatModel
 
-__all__ = ["OfflineChatModel"]
+__all__ = ["OfflineChatModel", "Workshop"]

@@ -6,17 +6,17 @@ import difflib
 import itertools
 from typing import Any
 
-from .ideas import THEN, Idea, carried_out, ideas, proposals
+from .ideas import THEN, Idea, Workshop, proposals, subject
 from .reading import Request
 
 MOST_LINES = 15
 """Lines of pseudocode in a summary."""
 
 
-def plan(request: Request) -> dict[str, Any]:
+def plan(request: Request, workshop: Workshop) -> dict[str, Any]:
     """The proposal whose number the prompt asks for."""
     number = request.number
-    found = list(itertools.islice(proposals(request), number))
+    found = list(itertools.islice(proposals(request, workshop), number))
     if len(found) < number:
         # More proposals are asked for than there are: begin again from the first.
         found = found or [_nothing()]
@@ -43,26 +43,25 @@ def _bottleneck(request: Request) -> str:
     return f"{name}: {100 * weights[name]:.0f} % of the time"
 
 
-def kernel(request: Request) -> str:
+def kernel(request: Request, workshop: Workshop) -> str:
     """The kernel after the planned step; further drafts take the step's other options."""
-    source, arguments, target = request.text("Kernel"), request.arguments, request.target
-    steps = _steps(request)
+    given = subject(request)
+    steps = _steps(request, workshop)
     if not steps:
-        return source
+        return given.source
     *before, last = steps
-    start = carried_out(source, arguments, target, before) if before else source
+    start = workshop.carried_out(given, before) if before else given
     if start is None:
-        return source
-    variants = _variants(ideas(start, arguments, target), last)
+        return given.source
+    variants = _variants(workshop.ideas(start), last)
     chosen = variants[(request.number - 1) % len(variants)] if variants else last
-    return carried_out(start, arguments, target, [chosen]) or source
+    return (workshop.carried_out(start, [chosen]) or given).source
 
 
-def _steps(request: Request) -> list[str]:
+def _steps(request: Request, workshop: Workshop) -> list[str]:
     """The sentences of a plan; of a plan in other words, the rewrite nearest to them."""
     title = request.text("Plan").splitlines()[0] if request.text("Plan") else ""
-    source, arguments, target = request.text("Kernel"), request.arguments, request.target
-    found = ideas(source, arguments, target)
+    found = workshop.ideas(subject(request))
     first, _, second = title.partition(THEN)
     if any(idea.sentence == first for idea in found):
         return [first, second] if second else [first]
@@ -85,9 +84,9 @@ def _variants(found: tuple[Idea, ...], sentence: str) -> list[str]:
     return [sentence, *(other for other in others if other != sentence)]
 
 
-def repair(request: Request) -> str:
+def repair(request: Request, workshop: Workshop) -> str:
     """The planned step made anew from the kernel before the change; then its other options."""
-    return kernel(request)
+    return kernel(request, workshop)
 
 
 def summary(request: Request) -> dict[str, Any]:

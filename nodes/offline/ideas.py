@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tools.gate import inspect
-from tools.neuroncore import ArraySpec, NKIError, trace
-from tools.rewrites import applicable
-from tools.rewrites.printer import print_kernel
+from tools.backends import ArrayType
+from tools.pool import PoolSettings, WorkerLost, WorkerPool
+from tools.rewriting import Rewriting
+from tools.worker import Fault
 
 from .reading import Request
 
@@ -21,6 +23,18 @@ THEN = ". Then: "
 
 MOST_FIRST_STEPS = 4
 """First steps for which second ones are looked for, once all single steps are used up."""
+
+MOST_REMEMBERED = 512
+"""Answers of the workers that are kept: those on a round's kernels, and on the steps from them."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel, and what it is compiled for."""
+
+    source: str
+    arguments: tuple[ArrayType | float, ...]
+    target: str
 
 
 @dataclass(frozen=True)
@@ -40,51 +54,74 @@ class Idea:
         return f"{self.first}{THEN}{self.sentence}" if self.first else self.sentence
 
 
-_lock = threading.Lock()
-"""Tracing is quick but not free, and every plan of a candidate asks about the same kernel."""
+class Workshop:
+    """Where kernels are looked at and rewritten; what was asked before is remembered.
 
+    The text came out of a prompt, so it is traced by confined workers, as every kernel is.
+    """
 
-def ideas(source: str, arguments: tuple[ArraySpec | float, ...], target: str) -> tuple[Idea, ...]:
-    """Every rewrite that applies to a kernel, in program order; none for a kernel that cannot be traced."""
-    with _lock:
-        return tuple(
-            Idea(option.describe(), rewrite.name, rewrite.summary, tuple(rewrite.targets))
-            for rewrite, option in _applicable(source, arguments, target)
-        )
+    def __init__(self, pool: WorkerPool | None = None) -> None:
+        """Use the workers of `pool`, or of one that this process keeps for it."""
+        self._pool = pool
+        self._remembered: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
 
+    def ideas(self, kernel: Subject) -> tuple[Idea, ...]:
+        """Every rewrite that applies to a kernel, in program order; none for a kernel that cannot be traced."""
 
-@functools.lru_cache(maxsize=64)
-def _applicable(
-    source: str, arguments: tuple[ArraySpec | float, ...], target: str
-) -> tuple[tuple[Any, Any], ...]:
-    kernel = _traced(source, arguments, target)
-    return () if kernel is None else tuple(applicable(kernel))
+        def listed() -> tuple[Idea, ...]:
+            try:
+                options = self._rewriting(kernel).options(kernel.source)
+            except (Fault, WorkerLost):
+                return ()
+            return tuple(Idea(one.what, one.rewrite, one.summary, one.targets) for one in options)
 
+        found: tuple[Idea, ...] = self._once(("ideas", kernel), listed)
+        return found
 
-@functools.lru_cache(maxsize=64)
-def _traced(source: str, arguments: tuple[ArraySpec | float, ...], target: str) -> Any:
-    """The kernel's IR. The text came out of a prompt, so it passes the same gate as any model's answer first."""
-    if inspect(source):
-        return None
-    try:
-        return trace(source, list(arguments), target=target)
-    except NKIError:
-        return None
+    def carried_out(self, kernel: Subject, sentences: Sequence[str]) -> Subject | None:
+        """The kernel after the steps with these sentences, one after the other; None if one does not apply."""
 
-
-def carried_out(
-    source: str, arguments: tuple[ArraySpec | float, ...], target: str, sentences: Sequence[str]
-) -> str | None:
-    """The kernel after the steps with these sentences, one after the other; None if one of them does not apply."""
-    with _lock:
-        for sentence in sentences:
-            kernel = _traced(source, arguments, target)
-            options = _applicable(source, arguments, target)
-            found = next(((r, o) for r, o in options if o.describe() == sentence), None)
-            if kernel is None or found is None:
+        def stepped() -> Subject | None:
+            try:
+                source = self._rewriting(kernel).carry_out(kernel.source, sentences)
+            except (Fault, WorkerLost):
                 return None
-            source = print_kernel(found[0].apply(kernel, found[1]))
-    return source
+            return replace(kernel, source=source)
+
+        found: Subject | None = self._once(("carried_out", kernel, *sentences), stepped)
+        return found
+
+    def _rewriting(self, kernel: Subject) -> Rewriting:
+        with self._lock:
+            if self._pool is None:
+                self._pool = _own_pool()
+        return Rewriting(self._pool, kernel.arguments, kernel.target)
+
+    def _once(self, key: Any, work: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key in self._remembered:
+                self._remembered.move_to_end(key)
+                return self._remembered[key]
+        found = work()
+        with self._lock:
+            self._remembered[key] = found
+            while len(self._remembered) > MOST_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return found
+
+
+@functools.cache
+def _own_pool() -> WorkerPool:
+    """Workers for models that belong to no run."""
+    pool = WorkerPool(PoolSettings(preload=("tools.rewrite_service",)))
+    atexit.register(pool.close)
+    return pool
+
+
+def subject(request: Request) -> Subject:
+    """The kernel that a prompt is about."""
+    return Subject(request.text("Kernel"), request.arguments, request.target)
 
 
 def ranked(request: Request, found: Sequence[Idea]) -> list[Idea]:
@@ -102,24 +139,24 @@ def ranked(request: Request, found: Sequence[Idea]) -> list[Idea]:
     return sorted(found, key=score, reverse=True)
 
 
-def proposals(request: Request) -> Iterator[Idea]:
+def proposals(request: Request, workshop: Workshop) -> Iterator[Idea]:
     """Everything to propose for the kernel of a prompt, best first, what was tried before left out.
 
     Single steps first, interleaved so that neighbours in the list are different rewrites; then pairs.
     """
-    source, arguments, target = request.text("Kernel"), request.arguments, request.target
+    kernel = subject(request)
     tried = request.tried
 
     def is_new(idea: Idea) -> bool:
         return not any(line.startswith(f"{idea.title}:") for line in tried)
 
-    singles = ranked(request, ideas(source, arguments, target))
+    singles = ranked(request, workshop.ideas(kernel))
     yield from filter(is_new, interleaved(singles))
     for first in interleaved(singles)[:MOST_FIRST_STEPS]:
-        after = carried_out(source, arguments, target, [first.sentence])
+        after = workshop.carried_out(kernel, [first.sentence])
         if after is None:
             continue
-        for second in interleaved(ranked(request, ideas(after, arguments, target))):
+        for second in interleaved(ranked(request, workshop.ideas(after))):
             pair = Idea(second.sentence, second.rewrite, second.summary, second.targets, first.sentence)
             if is_new(pair):
                 yield pair

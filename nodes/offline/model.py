@@ -13,14 +13,17 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import PrivateAttr
 
+from . import answering
+from .ideas import Workshop
 from .reading import Request, read
 
 CHARACTERS_PER_TOKEN = 4
 """The fixed rule by which it counts tokens; it charges for none."""
 
 _threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="offline-model")
-"""Its own, so that tracing kernels does not hold up whoever needs the event loop's."""
+"""Its own, so that waiting for workers does not hold up whoever needs the event loop's."""
 
 
 class OfflineChatModel(BaseChatModel):
@@ -28,6 +31,14 @@ class OfflineChatModel(BaseChatModel):
 
     Takes the request fields of Chat Completions that matter to it: `response_format`, `tools`, `tool_choice`.
     """
+
+    _workshop: Workshop = PrivateAttr(default_factory=Workshop)
+
+    def working_in(self, workshop: Workshop) -> OfflineChatModel:
+        """The same model, with kernels looked at and rewritten there."""
+        model = OfflineChatModel()
+        model._workshop = workshop
+        return model
 
     @property
     def _llm_type(self) -> str:
@@ -40,7 +51,7 @@ class OfflineChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        answer = answer_to(read(messages), kwargs)
+        answer = answer_to(read(messages), kwargs, self._workshop)
         answer.usage_metadata = _usage(messages, answer)
         answer.response_metadata = {
             "model_name": "offline",
@@ -59,18 +70,19 @@ class OfflineChatModel(BaseChatModel):
         return await loop.run_in_executor(_threads, lambda: self._generate(messages, stop, **kwargs))
 
 
-def answer_to(request: Request, options: dict[str, Any]) -> AIMessage:
+def answer_to(request: Request, options: dict[str, Any], workshop: Workshop) -> AIMessage:
     """The answer to a prompt, in the form that the request's fields ask for."""
-    # The simulator's front end and the rewrites come with it; hosted models do without.
-    from . import answering
-
     if request.role == "planner":
-        return _fields(answering.plan(request), options)
+        return _fields(answering.plan(request, workshop), options)
     if request.role == "summarizer":
         return _fields(answering.summary(request), options)
     if request.role not in ("executor", "fixer"):
         return AIMessage("I only know planning, writing, fixing and summarizing kernels.")
-    source = answering.kernel(request) if request.role == "executor" else answering.repair(request)
+    source = (
+        answering.kernel(request, workshop)
+        if request.role == "executor"
+        else answering.repair(request, workshop)
+    )
     check = _checking_tool(options.get("tools") or ())
     if check is not None and request.tools_used == 0:
         name, argument = check

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from tools.neuroncore import ArraySpec
+from tools.backends import ArrayType
 
 _ROLE = re.compile(r"You are the (planner|executor|fixer|summarizer)\b")
 _TARGET = re.compile(r"AWS Trainium \((\w+)\)")
@@ -59,13 +59,13 @@ class Request:
         return int(found.group(1)) if found else 1
 
     @property
-    def arguments(self) -> tuple[ArraySpec | float, ...]:
+    def arguments(self) -> tuple[ArrayType | float, ...]:
         """The kernel's arguments."""
-        values: list[ArraySpec | float] = []
+        values: list[ArrayType | float] = []
         for line in self.sections.get("Arguments of the kernel", "").splitlines():
             if array := _ARRAY.match(line):
                 shape = tuple(int(size) for size in array.group(3).split(",") if size.strip())
-                values.append(ArraySpec(shape, array.group(2)))
+                values.append(ArrayType(shape, array.group(2)))
             elif scalar := _SCALAR.match(line):
                 number = float(scalar.group(2))
                 values.append(int(number) if scalar.group(2).isdigit() else number)

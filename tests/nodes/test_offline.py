@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -13,7 +14,7 @@ from nodes.calls import _options, _Way
 from nodes.cards import Cards
 from nodes.context import AnswerMode, RunContext
 from nodes.facts import facts_of
-from nodes.offline import OfflineChatModel
+from nodes.offline import OfflineChatModel, Workshop
 from nodes.offline.ideas import THEN
 from nodes.offline.reading import read
 from nodes.planner import PlanAnswer, _plan
@@ -21,6 +22,7 @@ from nodes.prompt import executor_prompt, planner_prompt, summarizer_prompt
 from nodes.summarizer import SummaryAnswer
 from tools.backends import ArrayType
 from tools.neuroncore import ArraySpec, trace
+from tools.pool import WorkerLost
 
 MODEL = OfflineChatModel()
 NO_CARDS = Cards((), ())
@@ -154,6 +156,23 @@ def test_a_plan_that_it_cannot_carry_out_leaves_the_kernel(facts, problem):
 def test_a_kernel_that_the_gate_refuses_is_not_traced(facts):
     kernel = "import os\nimport neuronxcc.nki as nki\nos.abort()\n@nki.jit\ndef kernel(x):\n    return x\n"
     assert ask_plan(facts, kernel).title == "Leave the kernel as it is."
+
+
+class LosingPool:
+    """Workers that always die."""
+
+    @contextlib.contextmanager
+    def lease(self, service, **limits):
+        raise WorkerLost("killed for memory")
+        yield
+
+
+def test_kernels_are_traced_by_workers_alone_and_a_lost_one_costs_an_idea(facts, problem, monkeypatch):
+    kernel = problem.baseline_source()
+    plan = ask_plan(facts, kernel)
+    monkeypatch.setitem(globals(), "MODEL", MODEL.working_in(Workshop(LosingPool())))
+    assert ask_plan(facts, kernel).title == "Leave the kernel as it is."
+    assert read_code(ask_kernel(facts, kernel, plan)[0]).source.split() == kernel.split()
 
 
 def test_a_summary_shows_the_lines_that_differ(facts, problem):
