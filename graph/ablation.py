@@ -98,6 +98,11 @@ class CellHome(Home):
         """The cache of the home that the ablation lies in."""
         return self.shared_cache
 
+    @property
+    def llm_cache_path(self) -> Path:
+        """A response cache of its own: an answer that another variant has paid would count as free here."""
+        return self.root / "llm.sqlite"
+
 
 @dataclass(frozen=True)
 class Cell:

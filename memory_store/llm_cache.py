@@ -30,6 +30,10 @@ def open_llm_cache(path: Path) -> BaseCache | None:
             from langchain_community.cache import SQLiteCache
         except ImportError:
             return None
+    # Told at every answer that is found; what it asks for is an argument of a call inside that package.
+    warnings.filterwarnings("ignore", message="The default value of `allowed_objects`")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             cache = SQLiteCache(database_path=str(path))

@@ -65,7 +65,7 @@ def _table(rows: list[Row]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("variant")
+    table.add_column("variant", overflow="fold")
     for column in ("speedup", "peak", "kernels to 95 %", "kernels", "tokens", "USD"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:

@@ -54,7 +54,7 @@ def _latencies(report: FidelityReport) -> Table:
     from rich.table import Table
 
     table = Table(title=f"Latency on {report.target}, measured and simulated", title_justify="left")
-    table.add_column("problem")
+    table.add_column("problem", overflow="fold")
     for column in ("measured", "simulated", "error", "left out", "counters within 5 %"):
         table.add_column(column, justify="right")
     for one in report.problems:

@@ -24,6 +24,8 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
+_WIDTH_OF_A_FILE = 160
+
 DEBUG_VARIABLE = "ACCELOPT_DEBUG"
 
 
@@ -33,10 +35,11 @@ def wants_traceback() -> bool:
 
 
 def console() -> "Console":
-    """The console for people, on standard output."""
+    """The console for people, on standard output; a file or a pipe has room for the widest table."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    is_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if is_narrow else _WIDTH_OF_A_FILE)
 
 
 def print_json(document: Any) -> None:

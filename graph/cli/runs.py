@@ -64,7 +64,7 @@ def cost(
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("run", no_wrap=True)
+    table.add_column("run", overflow="fold")
     for column in ("speedup", "tokens in", "out", "calls", "USD", "USD/%"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -101,7 +101,8 @@ def _table(found: list[dict[str, Any]]) -> Any:
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     paid = any(run["usd"] for run in found)
-    for column in ("run", "status", "target"):
+    table.add_column("run", overflow="fold")
+    for column in ("status", "target"):
         table.add_column(column, no_wrap=True)
     for column in ("speedup", "peak", "correct", "worked", *(["USD"] if paid else [])):
         table.add_column(column, justify="right", no_wrap=True)

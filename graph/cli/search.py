@@ -482,9 +482,9 @@ def _print_summary(documents: list[dict[str, Any]], wanted: int) -> None:
     from rich.table import Table
 
     table = Table(title="\nAll problems", title_justify="left")
-    table.add_column("problem")
+    table.add_column("problem", overflow="fold")
     for column in ("baseline", "best", "speedup", "peak before", "after", "kernels"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     speedups = []
     stopped = ""
     for one in documents:

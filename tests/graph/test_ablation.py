@@ -39,6 +39,8 @@ def test_seeds_and_problems_of_a_variant_share_nothing_with_other_variants(stand
     homes = {(cell.variant, cell.seed): cell.home.root for cell in cells(spec(), stand_in.home)}
     assert len(set(homes.values())) == 4
     assert {cell.home.cache_path for cell in cells(spec(), stand_in.home)} == {stand_in.home.cache_path}
+    answers = {cell.home.llm_cache_path for cell in cells(spec(), stand_in.home)}
+    assert len(answers) == 4, "or what one variant paid for would cost the next one nothing"
 
 
 @pytest.mark.parametrize(

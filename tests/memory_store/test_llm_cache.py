@@ -35,11 +35,14 @@ print(open_llm_cache(Path({str(tmp_path / "llm.sqlite")!r})))
     assert done.stdout.strip() == "None", done.stderr
 
 
-def test_opening_it_is_quiet(tmp_path):
+def test_using_it_is_quiet(tmp_path):
     script = f"""
 from pathlib import Path
+from langchain_core.language_models import FakeListChatModel
 from memory_store.llm_cache import open_llm_cache
-open_llm_cache(Path({str(tmp_path / "llm.sqlite")!r}))
+cache = open_llm_cache(Path({str(tmp_path / "llm.sqlite")!r}))
+model = FakeListChatModel(responses=["first", "second"], cache=cache)
+assert model.invoke("hello").content == model.invoke("hello").content == "first"
 """
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning", "-c", script], capture_output=True, text=True
