@@ -44,6 +44,12 @@ def shift_axes(affine: Affine, by: int) -> Affine:
     return Affine(affine.const, {(s + by if isinstance(s, int) else s): c for s, c in affine.terms.items()})
 
 
+_LARGEST = 1 << 48
+"""Sums of several such indices still fit the 64 bits of the interpreter's."""
+_LARGE = 1 << 32
+"""Numbers below it are added unseen: who adds enough of them to matter has other worries."""
+
+
 class IndexExpr:
     """An affine integer expression over loop variables and tile axes."""
 
@@ -67,7 +73,8 @@ class IndexExpr:
     # -- arithmetic ------------------------------------------------------------------------------------------------
     def _combine(self, other: Any, sign: int) -> IndexExpr:
         if type(other) is int:
-            return IndexExpr(self.affine + other * sign, self.shape)
+            moved = IndexExpr(self.affine + other * sign, self.shape)
+            return moved if -_LARGE < other < _LARGE else moved._sound()
         if isinstance(other, IndexExpr):
             if self.shape == other.shape or not self.shape or not other.shape:
                 return IndexExpr(self.affine + other.affine * sign, self.shape or other.shape)
@@ -78,7 +85,7 @@ class IndexExpr:
         value = as_integer(other)
         if value is None:
             return NotImplemented
-        return IndexExpr(self.affine + value * sign, self.shape)
+        return IndexExpr(self.affine + value * sign, self.shape)._sound()
 
     def __add__(self, other: Any) -> IndexExpr:
         """Sum with an integer or another expression."""
@@ -105,7 +112,7 @@ class IndexExpr:
     def __mul__(self, other: Any) -> IndexExpr:
         """Product with an integer."""
         if type(other) is int:
-            return IndexExpr(self.affine * other, self.shape)
+            return IndexExpr(self.affine * other, self.shape)._sound()
         if isinstance(other, IndexExpr):
             if other.affine.is_const and not other.shape:
                 return self * other.affine.const
@@ -115,7 +122,18 @@ class IndexExpr:
         value = as_integer(other)
         if value is None:
             return NotImplemented
-        return IndexExpr(self.affine * value, self.shape)
+        return IndexExpr(self.affine * value, self.shape)._sound()
+
+    def _sound(self) -> IndexExpr:
+        """Itself, if it is a number that hardware could hold; masks would else let any through."""
+        low, high = self.bounds()
+        if low < -_LARGEST or high > _LARGEST:
+            raise NKIError(
+                "unsupported_index_expression",
+                f"an index from {low:.3g} to {high:.3g} is beyond what addresses can be",
+                line=current().line(),
+            )
+        return self
 
     __rmul__ = __mul__
 

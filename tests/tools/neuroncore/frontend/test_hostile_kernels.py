@@ -58,6 +58,22 @@ HOSTILE = {
     "endless_recursion": ("f = lambda n: f(n + 1)\nf(0)", "recursion_limit"),
     "a_negative_shape": ("t = nl.zeros((-5, 512), dtype=nl.float32)", "invalid_shape"),
     "an_index_beyond_any_integer": ("t = nl.load(x[10**30, 0:512])", "err_tensor_access_out_of_bound"),
+    **{
+        f"a_masked_index_{name}": (
+            "j = nl.arange(512)[None, :]\n"
+            "for k in nl.affine_range(4):\n"
+            f"    i = nl.arange(128)[:, None] + {index}\n"
+            "    t = nl.load(x[i, j], mask=(i < 128))",
+            "unsupported_index_expression",
+        )
+        for name, index in {
+            "times_a_huge_float": "k * 1e38",
+            "times_a_huge_integer": "k * 10**30",
+            "that_grows_step_by_step": "k * 65536 * 65536 * 65536",
+            "plus_a_huge_integer": "10**30",
+            "plus_a_huge_float": "1e38",
+        }.items()
+    },
 }
 
 
