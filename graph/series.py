@@ -39,6 +39,13 @@ def runs_of(ledger: Ledger, series: Series) -> dict[str, RunRecord]:
     return found
 
 
+def find_series(ledger: Ledger, text: str) -> Series | None:
+    """The series whose id is, or alone begins with, `text`; None where there is none."""
+    found = {part["id"]: part for one in ledger.runs() if (part := one.settings.get("series"))}
+    fitting = [text] if text in found else [name for name in found if text and name.startswith(text)]
+    return Series.model_validate(found[fitting[0]]) if len(fitting) == 1 else None
+
+
 def limits_for(ledger: Ledger, series: Series, run_id: str | None) -> Caps:
     """What one run of a series may use in all: the series' limits less what its other runs have used.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,20 +45,39 @@ def runs(
     console().print(_table(found))
 
 
+class Part(StrEnum):
+    """What spending can be told apart by."""
+
+    ROLE = "role"
+    MODEL = "model"
+    ROUND = "round"
+
+
 def cost(
     names: Annotated[
-        list[str], typer.Argument(help="Runs to compare.", metavar="RUN...", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Runs to compare; a series (its id is told by accelopt optimize) counts as one.",
+            metavar="RUN...",
+            show_default=False,
+        ),
     ],
+    by: Annotated[Part | None, typer.Option(help="Tell each run's spending apart.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare what runs cost and gained: speedup, tokens, USD, and USD for each percent gained."""
-    from ..report.summary import run_cost
+    from ..report.summary import runs_cost
+    from ..series import find_series, runs_of
     from .output import CommandError
 
+    rows = []
     with open_ledger() as ledger:
         if ledger is None:
             raise CommandError("there are no runs yet; accelopt optimize makes some")
-        rows = [run_cost(ledger, ledger.find_run(name)) for name in names]
+        for name in names:
+            series = find_series(ledger, name)
+            runs = [ledger.find_run(name)] if series is None else list(runs_of(ledger, series).values())
+            rows.append(runs_cost(ledger, series.id if series else runs[0].id, runs))
     if as_json:
         print_json(rows)
         return
@@ -78,6 +98,16 @@ def cost(
             f"{row['usd']:.4f}",
             f"{each:.4f}" if each is not None else "-",
         )
+        for part in row[f"by_{by}"] if by else ():
+            table.add_row(
+                f"  {by} {part[by]}" if by is Part.ROUND else f"  {part[by]}",
+                "",
+                f"{part['input_tokens']:,}",
+                f"{part['output_tokens']:,}",
+                f"{part['calls']:,}",
+                f"{part['usd']:.4f}",
+                "",
+            )
     console().print(table)
 
 

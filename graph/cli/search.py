@@ -359,7 +359,7 @@ def _run_series(
     if as_json:
         print_json(results)
     else:
-        _print_summary(results, len(series.problems))
+        _print_summary(results, series)
     return code
 
 
@@ -474,7 +474,7 @@ def _print_result(screen: Console, result: Result) -> None:
     screen.print(f"whole report  accelopt report {result.run_id}", markup=False, soft_wrap=True)
 
 
-def _print_summary(documents: list[dict[str, Any]], wanted: int) -> None:
+def _print_summary(documents: list[dict[str, Any]], series: Series) -> None:
     if not any(one["speedup"] for one in documents):
         return
     from math import exp, log
@@ -506,6 +506,9 @@ def _print_summary(documents: list[dict[str, Any]], wanted: int) -> None:
     screen.print(table)
     if speedups:
         screen.print(f"geometric mean speedup {exp(sum(map(log, speedups)) / len(speedups)):.2f}x")
+    if any(one["usd"] for one in documents):
+        screen.print(f"what it cost  accelopt cost {series.id}", markup=False, soft_wrap=True)
+    wanted = len(series.problems)
     if len(speedups) < wanted:
         why = f" ({stopped})" if stopped else ""
         screen.print(

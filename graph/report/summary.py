@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp, log
 from typing import Any
 
-from memory_store.ledger import Ledger, RunRecord
+from memory_store.ledger import Grouping, Ledger, RunRecord
 from nkibench.errors import NKIBenchError
 from nkibench.roofline import percent_of_peak
 from nodes.problems import named_problem
@@ -71,33 +72,43 @@ def _gains(ledger: Ledger, run: RunRecord) -> list[dict[str, Any]]:
     return rows
 
 
-def run_cost(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
-    """What a run spent, and what it got for it: USD for each percent of geometric mean speedup."""
-    gains = _gains(ledger, run)
+def runs_cost(ledger: Ledger, name: str, runs: Sequence[RunRecord]) -> dict[str, Any]:
+    """What runs spent together, and what they got for it: USD for each percent of geometric mean speedup.
+
+    Args:
+        ledger: where they are.
+        name: what to call them: the id of the one run, or of a series.
+        runs: one or more.
+    """
+    gains = [gain for run in runs for gain in _gains(ledger, run)]
     speedups = [one["speedup"] for one in gains if one["speedup"]]
     speedup = exp(sum(map(log, speedups)) / len(speedups)) if speedups else None
-    spent = ledger.total_spending(run.id)
     gained = 100 * (speedup - 1) if speedup else 0.0
+    parts = {by: _parts(ledger, runs, by) for by in PARTS}
+    usd = sum(one["usd"] for one in parts["role"])
     return {
-        "run_id": run.id,
+        "run_id": name,
         "problems": [one["problem"] for one in gains],
-        "models": models_of(run.settings),
+        "models": list(dict.fromkeys(model for run in runs for model in models_of(run.settings))),
         "speedup": speedup,
-        "calls": spent.calls,
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "usd": spent.usd,
-        "usd_per_percent_gained": spent.usd / gained if gained > 0 else None,
-        "by_role": [
-            {
-                "role": one.role,
-                "model": one.model,
-                "calls": one.calls,
-                "failed_calls": one.failed_calls,
-                "input_tokens": one.input_tokens,
-                "output_tokens": one.output_tokens,
-                "usd": one.usd,
-            }
-            for one in ledger.spending(run.id, by=("role", "model"))
-        ],
+        **{field: sum(one[field] for one in parts["role"]) for field in _COUNTED},
+        "usd": usd,
+        "usd_per_percent_gained": usd / gained if gained > 0 else None,
+        **{f"by_{by}": found for by, found in parts.items()},
     }
+
+
+PARTS: tuple[Grouping, ...] = ("role", "model", "round")
+"""What spending can be told apart by."""
+
+_COUNTED = ("calls", "failed_calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
+
+def _parts(ledger: Ledger, runs: Sequence[RunRecord], by: Grouping) -> list[dict[str, Any]]:
+    sums: dict[Any, dict[str, Any]] = {}
+    for run in runs:
+        for one in ledger.spending(run.id, by=(by,)):
+            part = sums.setdefault(getattr(one, by), dict.fromkeys((*_COUNTED, "usd"), 0))
+            for field in part:
+                part[field] += getattr(one, field)
+    return [{by: value, **sums[value]} for value in sorted(sums)]

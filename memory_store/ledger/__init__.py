@@ -1,5 +1,6 @@
 """The ledger: a SQL record of every run, kernel, evaluation, plan, lineage, token and dollar."""
 
+from .calls import Grouping
 from .ledger import Ledger
 from .records import (
     BestKernel,
@@ -24,6 +25,7 @@ __all__ = [
     "Direction",
     "EvaluationRecord",
     "EventRecord",
+    "Grouping",
     "KernelRecord",
     "Ledger",
     "ModelCall",

@@ -166,6 +166,15 @@ def test_cost_compares_money_with_gain(accelopt, recorded):
     assert row["usd"] == pytest.approx(0.003)
     assert row["usd_per_percent_gained"] == pytest.approx(0.003 / 60)
     assert {one["role"] for one in row["by_role"]} == {"planner", "executor"}
+    for by in ("role", "model", "round"):
+        assert sum(one["usd"] for one in row[f"by_{by}"]) == pytest.approx(row["usd"])
+        assert sum(one["input_tokens"] for one in row[f"by_{by}"]) == row["input_tokens"]
+
+
+@pytest.mark.parametrize(("by", "told"), [("role", "planner"), ("round", "round 1")])
+def test_cost_can_be_told_apart(accelopt, recorded, by, told):
+    assert told in accelopt("cost", "last", "--by", by)[1]
+    assert told not in accelopt("cost", "last")[1]
 
 
 def test_report_writes_into_the_runs_folder(accelopt, recorded, home):

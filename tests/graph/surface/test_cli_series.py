@@ -48,6 +48,19 @@ def test_a_limit_is_for_all_problems_together_and_a_higher_one_takes_up_the_rest
     assert [one["kernels_evaluated"] for one in said(capsys)] == [4, 3, 5]
 
 
+def test_what_a_series_cost_is_the_sum_of_its_runs(capsys):
+    assert run(["optimize", *WORK, *SIZE, "--json"]) == 0
+    each = said(capsys)
+    assert run(["cost", *(one["run_id"] for one in each), "--json"]) == 0
+    rows = said(capsys)
+    assert run(["cost", "series-", "--json"]) == 0
+    (whole,) = said(capsys)
+    assert whole["problems"] == WORK and whole["calls"] == sum(row["calls"] for row in rows) > 0
+    assert whole["input_tokens"] == sum(row["input_tokens"] for row in rows)
+    product = each[0]["speedup"] * each[1]["speedup"] * each[2]["speedup"]
+    assert whole["speedup"] == pytest.approx(product ** (1 / 3))
+
+
 def test_a_stopped_command_goes_on_where_it_was(home, capsys, monkeypatch):
     whole = graph.run.optimize
 
