@@ -334,9 +334,19 @@ class Access:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
+    def partition_axis(self) -> int:
+        """The axis of the tile that runs along the partitions: the first, unless the tile spans block dimensions."""
+        if self.tensor.buffer.on_chip:
+            expression = self.index[self.tensor.par_dim]
+            if isinstance(expression, Affine):
+                return next((symbol for symbol in expression.terms if isinstance(symbol, int)), 0)
+        return 0
+
+    @property
     def free_size(self) -> int:
         """Elements per partition of the tile."""
-        return math.prod(self.shape[1:])
+        axis = self.partition_axis
+        return math.prod(self.shape[:axis]) * math.prod(self.shape[axis + 1 :])
 
     def loops(self) -> tuple[LoopVar, ...]:
         """Loop variables that appear anywhere in the index, in order of appearance."""

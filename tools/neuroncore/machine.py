@@ -81,6 +81,8 @@ class Machine:
     dma_rows_per_engine: Fact
     dma_piece_ns: Fact
     dma_bytes_per_ns: Fact
+    dma_small_piece_ns: Fact
+    dma_small_bytes_per_ns: Fact
     dma_trigger_ns: Fact
     dma_completion_ns: Fact
     dma_element_ns: Fact
@@ -168,6 +170,12 @@ TRN1 = Machine(
     ),
     dma_piece_ns=Fact(59, "ns", _FIT, fitted=True),
     dma_bytes_per_ns=Fact(21.7, "bytes per ns and engine", _FIT, fitted=True),
+    dma_small_piece_ns=Fact(7, "ns", "performance guide of SDK 2.26, figure 29: a transfer of 4 bytes"),
+    dma_small_bytes_per_ns=Fact(
+        2.5,
+        "bytes per ns",
+        "adaptive pooling sample: windows of 32 to 44 contiguous bytes, at most 22 ns each",
+    ),
     dma_trigger_ns=Fact(1300, "ns", "DMA bandwidth guide: semaphore to start of a DMA"),
     dma_completion_ns=Fact(1300, "ns", _FIT, fitted=True),
     dma_element_ns=Fact(

@@ -15,6 +15,7 @@ from .hoisting import hoist
 from .lowering import lower
 from .program import Engine, Kind, Nest, Op, Program, Role, Transfer
 from .psum import place_in_psum
+from .renaming import rename_refilled
 
 __all__ = ["Engine", "Kind", "Nest", "Op", "Program", "Role", "Transfer", "compile_kernel"]
 
@@ -26,6 +27,7 @@ def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
     fuse_nests(program)
     hoist(program, machine)
     merge_scalar_chains(program)
+    rename_refilled(program, machine)
     place_in_psum(program, machine)
     fit(program, machine)
     return program

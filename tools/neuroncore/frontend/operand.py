@@ -150,7 +150,8 @@ def check_bounds(access: Access, mask: tuple[Affine, ...]) -> None:
 
 def _guarded(slack: Affine, mask: tuple[Affine, ...], extent: Callable[[LoopVar | int], int]) -> bool:
     """Whether `slack >= 0` follows from one of the mask's conditions."""
-    for condition in mask:
+    for given in mask:
+        condition = _tightened(given)
         for s, c in slack.terms.items():
             m = condition.coefficient(s)
             if not m or (m > 0) != (c > 0):
@@ -160,6 +161,15 @@ def _guarded(slack: Affine, mask: tuple[Affine, ...], extent: Callable[[LoopVar 
             if difference.bounds(extent)[0] > -abs(m):
                 return True
     return False
+
+
+def _tightened(condition: Affine) -> Affine:
+    """The same condition with the least constant: the other terms only take multiples of their common divisor.
+
+    ``(2 * i + j) * 128 < 200`` says no less than ``(2 * i + j) * 128 <= 128``.
+    """
+    step = math.gcd(*condition.terms.values())
+    return Affine(condition.const // step * step, condition.terms) if step > 1 else condition
 
 
 def mask_parts(mask: Any, ndim: int) -> tuple[Affine, ...]:

@@ -28,6 +28,17 @@ def busy_ns(op: Op, machine: Machine, elements: float | None = None) -> float:
     return float(cycles / machine.vector_clock_ghz + machine.vector_overhead_ns)
 
 
+def overhead_ns(engine: Engine, machine: Machine) -> float:
+    """Part of `busy_ns` in which an engine touches no memory."""
+    if engine is Engine.VECTOR:
+        return float(machine.vector_overhead_ns)
+    if engine is Engine.SCALAR:
+        return float(machine.scalar_overhead_ns)
+    if engine is Engine.GPSIMD:
+        return float(machine.gpsimd_start_cycles / machine.gpsimd_clock_ghz)
+    return 0.0
+
+
 def _tensor_ns(op: Op, machine: Machine, n: float) -> float:
     """LoadStationary plus MultiplyMoving, per pass.
 
@@ -81,11 +92,14 @@ def _gpsimd_cycles(op: Op) -> float:
 def piece_ns(transfer: Transfer, machine: Machine) -> float:
     """Time that one contiguous piece keeps one of the DMA engines busy.
 
-    Elements of a transposing transfer move inside one descriptor per row at a few ns each.
+    Elements of a transposing transfer move inside one descriptor per row at a few ns each. Pieces below some 150 bytes
+    are over before the engine's pipeline is filled.
     """
     if transfer.elementwise:
         return float(machine.dma_element_ns)
-    return float(machine.dma_piece_ns + transfer.piece_bytes / machine.dma_bytes_per_ns)
+    size = transfer.piece_bytes
+    small = machine.dma_small_piece_ns + size / machine.dma_small_bytes_per_ns
+    return float(min(small, machine.dma_piece_ns + size / machine.dma_bytes_per_ns))
 
 
 def transfer_ns(transfer: Transfer, machine: Machine, fraction: float = 1.0) -> tuple[float, float]:

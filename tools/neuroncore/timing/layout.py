@@ -21,7 +21,7 @@ from .pools import LARGE_TILE_SHARE, Death, crowded_nests
 _MOST_COPIES = 16
 """Instances that are kept of a tile at most, however fast its loop."""
 
-_MAX_UNITS_PER_ACCESS = 16
+_MAX_UNITS_PER_ACCESS = 128
 """Accesses that would touch more units than this see the dimension as a whole: precision bought at a bounded cost."""
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from ..compiler.program import Engine, Nest, Op, Program, Role
 from ..ir import Buffer, Tensor
 from ..machine import Machine
-from .costs import busy_ns
+from .costs import busy_ns, overhead_ns
 from .lanes import DmaQueues, EngineLane
 from .layout import Storage, layout
 from .pools import Pool
@@ -79,6 +79,7 @@ class Simulation:
         self.dma = DmaQueues()
         self.ports = [EngineLane(), EngineLane()]
         self._assign_ports(self.body, self._gpsimd_computes(program))
+        self.overheads = [overhead_ns(engine, machine) for engine in LANES]
         self.window_size = max(1, int(machine.reorder_window))
         self.window: deque[float] = deque(maxlen=self.window_size)
         self.semaphore = float(machine.semaphore_ns)
@@ -320,8 +321,11 @@ class Simulation:
         duration = step.busy
         if free != 1.0:
             duration = busy_ns(step.op, self.machine, step.op.elements * free) * step.op.share
-        for port in step.exclusive:
-            t = self.ports[port].place(t, duration)
+        if step.exclusive:
+            # Neither fetching an instruction nor filling the pipeline holds the memory.
+            streaming = max(0.0, duration - self.overheads[step.lane])
+            for port in step.exclusive:
+                t = self.ports[port].place(t, streaming)
         start = self.engines[step.lane].place(t, duration)
         finish = start + duration
         window.append(finish)

@@ -129,3 +129,14 @@ return out
 """
     counted = total(compile_kernel(traced(body, x=(128, 512)), TRN1), TRN1).bytes
     assert counted["sbuf_read_bytes"] == counted["sbuf_write_bytes"] == 128 * 512 * 4
+
+
+def test_a_fill_of_several_blocks_counts_elements_of_a_partition(traced):
+    body = """
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+kept = nl.zeros((3, nl.par_dim(128), 512), dtype=x.dtype, buffer=nl.sbuf)
+nl.store(out, nl.add(nl.add(nl.add(nl.load(x), kept[0]), kept[1]), kept[2]))
+return out
+"""
+    fills = ops(traced(body, x=(128, 512)), Kind.MEMSET)
+    assert sum(op.elements for op in fills) == 3 * 512

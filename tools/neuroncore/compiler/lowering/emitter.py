@@ -189,7 +189,7 @@ class Emitter:
 
 def free_elements(access: Access) -> int:
     """Elements per partition, repeated axes included."""
-    return math.prod(access.shape[1:])
+    return access.free_size
 
 
 def tiles_of(instr: Instr, *names: str) -> tuple[Access, ...]:
