@@ -62,6 +62,7 @@ class _Array:
         large_tiles: number of its tiles, if they are few and large.
         slice_bytes: what remains of it once it has left, None before that is asked.
         tile_bytes: the largest tile that an op touches.
+        flight: first and last position of `in_flight`, None before that is asked.
         dies: position after which it is dead although loops around it go on, its readers being hoisted out of them.
     """
 
@@ -77,6 +78,7 @@ class _Array:
     dies: int = 1 << 60
     slice_bytes: float | None = None
     tile_bytes: int = 0
+    flight: tuple[int, int] | None = None
 
     @property
     def depth(self) -> int:
@@ -90,13 +92,15 @@ class _Array:
 
     def in_flight(self, position: int) -> bool:
         """Whether a slice of it is on chip at a point, once it has left: from its loading to its last reader."""
-        readers = self.life.readers
-        first = min(u.position for u in readers) if readers else 0
-        bodies = {u.loops for u in readers}
-        for u in self.life.writers:
-            if u.loops in bodies:
-                first = min(first, u.position)
-        return first <= position <= max((u.position for u in readers), default=-1)
+        if self.flight is None:
+            readers = self.life.readers
+            first = min(u.position for u in readers) if readers else 0
+            bodies = {u.loops for u in readers}
+            for u in self.life.writers:
+                if u.loops in bodies:
+                    first = min(first, u.position)
+            self.flight = first, max((u.position for u in readers), default=-1)
+        return self.flight[0] <= position <= self.flight[1]
 
 
 @dataclasses.dataclass(slots=True)
