@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .errors import InvalidReference
+from .regime import Regime
 
 REQUIRED_FUNCTIONS = ("get_inputs", "forward")
 
@@ -50,6 +51,33 @@ def integer_constants(source: str, name: str = "reference") -> dict[str, int]:
             ):
                 constants[target] = value
     return constants
+
+
+def demands(source: str, name: str = "reference") -> tuple[float | None, tuple[Regime, ...]]:
+    """What a reference asks of kernels beside its result, read without running it: `TOLERANCE` and `REGIMES`.
+
+    Returns:
+        The largest relative L2 error, None where the file does not say, and the input regimes, always with `normal`.
+
+    Raises:
+        InvalidReference: a syntax error, or a value that makes no sense.
+    """
+    given: dict[str, Any] = {}
+    for node in _parse(source, name).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="TOLERANCE" | "REGIMES" as target)], value=value):
+                try:
+                    given[target] = ast.literal_eval(value)
+                except ValueError as error:
+                    raise InvalidReference(f"{name}: {target} must be written out as a constant") from error
+    tolerance = given.get("TOLERANCE")
+    if tolerance is not None and not (isinstance(tolerance, float) and 0 < tolerance < 1):
+        raise InvalidReference(f"{name}: TOLERANCE must be a number between 0 and 1, not {tolerance!r}")
+    wanted = given.get("REGIMES", ())
+    known = [regime.value for regime in Regime]
+    if not isinstance(wanted, list | tuple) or any(one not in known for one in wanted):
+        raise InvalidReference(f"{name}: REGIMES must be a list of these, not {wanted!r}: {', '.join(known)}")
+    return tolerance, tuple(dict.fromkeys((Regime.normal, *map(Regime, wanted))))
 
 
 class Reference:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from .errors import InvalidProblem, UnknownProblem
 from .problem import Problem, SourceFile
-from .reference import integer_constants
+from .reference import demands, integer_constants
 
 PROBLEMS = Path(__file__).parent / "problems"
 
@@ -88,6 +88,8 @@ def user_problem(
     text from a stranger: `Problem.with_measured_traffic` completes the problem with what a confined process
     computed.
 
+    The reference may demand more or less than NKIBench does of kernels: see `reference.demands`.
+
     Raises:
         InvalidReference: the reference does not parse, run, or have the functions it needs.
         InvalidProblem: a file cannot be read.
@@ -96,6 +98,7 @@ def user_problem(
     where = str(reference) if isinstance(reference, Path) else "reference"
     # Sizes of zero or below are flags or axes, not part of a shape.
     constants = integer_constants(reference_file.read(), where)
+    tolerance, regimes = demands(reference_file.read(), where)
     shape = {constant: value for constant, value in constants.items() if value > 0}
     baseline_file.read()
     problem = Problem(
@@ -105,7 +108,8 @@ def user_problem(
         description="Defined by the reference that came with it.",
         shape=shape,
         small_shape=shape,
-        tolerance=DEFAULT_TOLERANCE,
+        tolerance=tolerance or DEFAULT_TOLERANCE,
+        regimes=regimes,
         bound="memory",
         source="user",
         reference_file=reference_file,

@@ -1,3 +1,4 @@
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nkibench import (
     published_results,
     user_problem,
 )
+from nkibench.regime import Regime
 from nkibench.registry import PROBLEMS, read_problem
 from nkibench.roofline import percent_of_peak
 
@@ -132,6 +134,31 @@ def test_a_reference_that_came_as_text_is_not_run_unless_asked() -> None:
         problem.work()
     with pytest.raises(InvalidReference, match="SystemExit: ran"):
         user_problem(hostile, "# a kernel\n")
+
+
+def test_a_users_reference_says_how_exact_and_on_which_inputs() -> None:
+    plain = user_problem(REFERENCE, "# a kernel\n", measure=False)
+    assert (plain.tolerance, plain.regimes) == (2e-5, (Regime.normal,))
+    text = REFERENCE + '\nTOLERANCE = 1e-2\nREGIMES = ["zeros", "late_maximum"]\n'
+    problem = user_problem(text, "# a kernel\n", measure=False)
+    assert problem.tolerance == 1e-2
+    assert problem.regimes == (Regime.normal, Regime.zeros, Regime.late_maximum)
+    assert problem.shape == plain.shape
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("TOLERANCE = 2.0", "TOLERANCE must be a number between 0 and 1, not 2.0"),
+        ("TOLERANCE = float('nan')", "TOLERANCE must be written out"),
+        ("TOLERANCE = True", "not True"),
+        ("REGIMES = 'zeros'", "REGIMES must be a list of these"),
+        ("REGIMES = ['easy']", "large_offset"),
+    ],
+)
+def test_a_demand_that_makes_no_sense_is_refused_with_what_does(line: str, told: str) -> None:
+    with pytest.raises(InvalidReference, match=re.escape(told)):
+        user_problem(f"{REFERENCE}\n{line}\n", "# a kernel\n", measure=False)
 
 
 def test_a_users_faulty_reference_is_refused_before_anything_runs() -> None:
