@@ -545,8 +545,8 @@ class Kernel:
         name: the function's name.
         dialect: ``neuronxcc.nki`` or ``nki``.
         params: input tensors in signature order (scalar parameters are folded into the trace and appear in `scalars`).
-        scalars: values of non-tensor parameters, by name.
-        signature: all parameter names in order.
+        scalars: values of the non-tensor parameters that were given, by name.
+        signature: names of the parameters that were given, in order; those left at their defaults are part of the trace.
         outputs: returned HBM tensors in order.
         body: top-level nodes.
         source: the text it was traced from.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,11 +84,14 @@ class Case:
 
 @pytest.fixture
 def case() -> Callable[..., Case]:
-    """Make a case of a function's source and the shapes of its float32 arguments (random, seeded)."""
+    """Make a case of a function's source and its arguments: values, or shapes of random float32 ones (seeded)."""
 
-    def make(source: str, *shapes: tuple[int, ...], target: str = "trn1", seed: int = 0) -> Case:
+    def make(source: str, *given: Any, target: str = "trn1", seed: int = 0) -> Case:
         generator = np.random.default_rng(seed)
-        args = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+        args = [
+            generator.standard_normal(one).astype(np.float32) if isinstance(one, tuple) else one
+            for one in given
+        ]
         return Case(trace(HEADER + textwrap.dedent(source).strip() + "\n", args, target=target), args)
 
     return make

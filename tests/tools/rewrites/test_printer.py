@@ -277,3 +277,53 @@ def test_masks_have_no_form_in_the_later_dialect(case):
     kernel.dialect = "nki"
     with pytest.raises(RewriteError, match="mask"):
         print_kernel(kernel)
+
+
+def test_a_parameter_left_at_its_default_is_part_of_the_trace(case):
+    kernel = case(
+        """
+        def kernel(x, scale, eps=1e-6, flag=False):
+            out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+            tile = nl.load(x)
+            if not flag:
+                tile = nl.add(nl.multiply(tile, scale), eps)
+            nl.store(out, tile)
+            return out
+        """,
+        (128, 512),
+        2.5,
+    )
+    assert "def kernel(x, scale):" in kernel.printed
+    assert "1e-06" in kernel.printed and "eps" not in kernel.printed
+
+
+def test_the_mask_of_a_reduction_speaks_of_what_is_reduced(case):
+    kernel = case(
+        """
+        def kernel(x):
+            out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+            tile = nl.load(x)
+            i_y = nl.arange(8)[None, None, :]
+            nl.store(out, nl.sum(tile, axis=[1, 2], mask=(i_y < 5)))
+            return out
+        """,
+        (128, 4, 8),
+    )
+    assert "i_f_3d = nl.arange(8)[None, None, :]" in kernel.printed
+    assert "axis=[1, 2], mask=(i_f_3d < 5)" in kernel.printed
+
+
+def test_an_out_of_bounds_mode_is_printed_where_it_is_not_the_usual_one(case):
+    body = """
+        def kernel(x, i):
+            out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+            tile = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            at = nl.load(i)
+            nisa.dma_copy(dst=tile, src=x[at, nl.arange(512)[None, :]]{mode})
+            nl.store(out, tile)
+            return out
+        """
+    index = np.arange(128, dtype=np.int32).reshape(128, 1)
+    skipping = case(body.format(mode=", oob_mode=nisa.oob_mode.skip"), (128, 512), index)
+    assert "oob_mode=nisa.oob_mode.skip" in skipping.printed
+    assert "oob_mode" not in case(body.format(mode=""), (128, 512), index).printed

@@ -473,10 +473,10 @@ class _Tracing:
     def _bind(
         self, session: Session, kernel: JitFunction
     ) -> tuple[list[Tensor], inspect.BoundArguments, dict[str, Any], list[str]]:
-        """Input tensors, what to call the kernel with, its other arguments, and the names of all parameters."""
+        """Input tensors, what to call the kernel with, its other arguments, and the names of the parameters given."""
         function = kernel.function
         try:
-            bound = _arguments(inspect.signature(function), self.args)
+            bound, explicit = _arguments(inspect.signature(function), self.args)
         except TypeError as error:
             raise KernelSyntaxError(
                 "wrong_arguments",
@@ -490,13 +490,15 @@ class _Tracing:
             parameter = bound.signature.parameters[name]
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 continue
-            names.append(name)
+            if name in explicit:
+                names.append(name)
             several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
             given = []
             for k, item in enumerate(value if several else (value,)):
                 label = name if not several or len(value) == 1 else f"{name}_{k}"
                 if not _is_tensor(item):
-                    scalars[label] = item
+                    if name in explicit:
+                        scalars[label] = item
                     given.append(item)
                     continue
                 tensor = Tensor(
@@ -604,8 +606,10 @@ class _Tracing:
         return KernelHostError("python_error", message, line=line, remedy="fix the Python of the kernel")
 
 
-def _arguments(signature: inspect.Signature, args: Sequence[Any]) -> inspect.BoundArguments:
-    """Arguments in order for all parameters, those that take keywords only included.
+def _arguments(
+    signature: inspect.Signature, args: Sequence[Any]
+) -> tuple[inspect.BoundArguments, frozenset[str]]:
+    """Arguments in order for all parameters, those that take keywords only included, and the names of those given.
 
     Raises:
         TypeError: if they do not fit.
@@ -614,8 +618,9 @@ def _arguments(signature: inspect.Signature, args: Sequence[Any]) -> inspect.Bou
     before = len(signature.parameters) - len(keywords)
     named = dict(zip(keywords, args[before:], strict=False)) if keywords else {}
     bound = signature.bind(*args[: len(args) - len(named)], **named)
+    explicit = frozenset(bound.arguments)
     bound.apply_defaults()
-    return bound
+    return bound, explicit
 
 
 def _is_tensor(value: Any) -> bool:

@@ -173,7 +173,7 @@ class AccessPrinter:
         """The ``mask=`` argument, if there is a mask."""
         if not instr.mask:
             return []
-        return [f"mask={conjunction([self.condition(e, instr.dst.shape) for e in instr.mask])}"]
+        return [f"mask={conjunction([self.condition(e, instr.mask_space) for e in instr.mask])}"]
 
     def condition(self, e: Affine, shape: tuple[int, ...]) -> str:
         """``e >= 0`` with the negative terms moved to the other side: ``128 * i + i_p < 1000``."""

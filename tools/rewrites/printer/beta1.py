@@ -54,6 +54,7 @@ _DEFAULTS: dict[str, Any] = {
     "reduce_cmd": "idle",
     "accumulate": False,
     "reverse_pred": False,
+    "oob_mode": "error",
 }
 """Attributes with these values are what the call means without them."""
 
@@ -194,9 +195,9 @@ class Beta1Printer(ModulePrinter):
         elif key == "engine":
             self.modules.add("nisa")
             text = f"nisa.{value}_engine"
-        elif key == "reduce_cmd":
+        elif key in ("reduce_cmd", "oob_mode"):
             self.modules.add("nisa")
-            text = f"nisa.reduce_cmd.{value}"
+            text = f"nisa.{key}.{value}"
         elif key == "axis":
             axes = value if isinstance(value, tuple | list) else (value,)
             text = f"[{', '.join(map(str, axes))}]"

@@ -48,7 +48,7 @@ def extents_in_use(kernel: Kernel) -> set[tuple[int, int, int]]:
     for instr, _ in kernel.walk():
         shapes = [a.shape for a in (*instr.dsts, *instr.reads()) if not is_box(a)]
         if instr.mask or instr.op in ("nisa.iota", "nisa.affine_select"):
-            shapes.append(instr.dst.shape)
+            shapes.append(instr.mask_space)
         for shape in shapes:
             out.update((len(shape), axis, n) for axis, n in enumerate(shape) if n > 1)
     return out
