@@ -52,8 +52,8 @@ async def work_with_tools(
                 return await shared.caller.code(key, prompt, parent, draw)
             raise
         if not answer.tool_calls:
-            code = read_code(answer)
-            if code.source is not None and code.source.split() != parent.split():
+            code = read_code(answer, parent)
+            if code.source is not None:
                 return code.source
             messages += [answer, HumanMessage("That holds no new kernel. Call a tool, or answer with one.")]
             continue

@@ -150,9 +150,7 @@ class Caller:
         """
 
         def read(message: AIMessage) -> tuple[str | None, tuple[str, ...]]:
-            code = read_code(message)
-            if code.source is not None and code.source.split() == parent.split():
-                return None, (*code.oddities, Oddity.UNCHANGED)
+            code = read_code(message, parent)
             return code.source, code.oddities
 
         return await self._until_usable(key, prompt, read, draw)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Annotated, Any
 
 from langgraph.runtime import Runtime
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tools.evaluation import Evaluation
 
+from .answers import nothing_said
 from .budget import CapReached, admission, slot
 from .calls import CallKey, NoAnswer
 from .cards import cards
@@ -31,7 +32,9 @@ class PlanAnswer(BaseModel):
     title: str = Field(min_length=1, description="The change in at most ten words.")
     change: str = Field(min_length=1, description="What to change, where, and why the result stays the same.")
     expected: str = Field(default="", description="Which bound moves, and by how much.")
-    rewrite: str | None = Field(default=None, description="Name of a known rewrite, if it is one.")
+    rewrite: Annotated[str | None, BeforeValidator(nothing_said)] = Field(
+        default=None, description="Name of a known rewrite, if it is one."
+    )
 
 
 async def planner(state: Exploration, runtime: Runtime[RunContext]) -> dict[str, Any]:

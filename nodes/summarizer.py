@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memory_store.experience import Experience, Kind
 
+from .answers import same_program
 from .calls import CallKey, NoAnswer
 from .context import Role, RunContext
 from .events import emit
@@ -45,7 +46,7 @@ async def summarizer(state: Summary, runtime: Runtime[RunContext]) -> dict[str, 
     shared = await services(state["run_id"], context)
     lesson = Lesson.model_validate(state["lesson"])
     slow, fast = await shared.source(lesson.slow_kernel_id), await shared.source(lesson.fast_kernel_id)
-    if slow.split() == fast.split():
+    if same_program(slow, fast):
         return {"learned": []}
     plan = lesson.plan
     if not plan.is_edited:

@@ -149,13 +149,13 @@ def inspect(source: str) -> list[Rejection]:
 
 def kernel_names(source: str) -> list[str]:
     """Names of the functions under @nki.jit, in order of appearance; none where the text does not parse."""
-    tree = _parsed(source)
+    tree = parsed(source)
     return [] if tree is None else [function.name for function in _Inspection(tree).kernels()]
 
 
 def narrow_types(source: str) -> list[tuple[str, int]]:
     """Element types below fp32 that a text names, each with the line of its first mention."""
-    tree = _parsed(source)
+    tree = parsed(source)
     found: dict[str, int] = {}
     for node in ast.walk(tree) if tree is not None else ():
         match node:
@@ -169,7 +169,8 @@ def narrow_types(source: str) -> list[tuple[str, int]]:
     return sorted(found.items(), key=lambda item: item[1])
 
 
-def _parsed(source: str) -> ast.Module | None:
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of a text; None where it does not parse, or is too large to be parsed safely."""
     if _too_large(source):
         return None
     try:

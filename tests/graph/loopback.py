@@ -24,7 +24,10 @@ Schedule = Callable[[int], str | None]
 """The fault for the n-th request, None for none."""
 
 WIRE_FAULTS = ("busy", "broken", "overloaded", "dropped", "garbled")
-ANSWER_FAULTS = ("null", "empty", "prose", "several", "unclosed", "cut_off", "unchanged", "talk")
+ANSWER_FAULTS = (
+    *("null", "empty", "prose", "several", "unclosed", "cut_off", "unchanged", "talk"),
+    *("harmony", "thought", "windows", "misplaced", "tested"),
+)
 
 
 class Loopback:
@@ -197,10 +200,19 @@ def _choice(answer: AIMessage, fault: str | None, body: dict[str, Any]) -> dict[
             "cut_off": text[: len(text) // 2],
             "unchanged": parent or text,
             "talk": "I would rather not.",
+            "harmony": f"<|channel|>analysis<|message|>{parent}<|end|>"
+            f"<|start|>assistant<|channel|>final<|message|>{text}<|return|>",
+            "thought": f"<think>\n{parent}\n</think>\n\n{text}",
+            "windows": text.replace("\n", "\r\n"),
+            "misplaced": None,
+            "tested": text.removesuffix("\n```") + '\n\nif __name__ == "__main__":\n    kernel(None)\n```'
+            if text.endswith("\n```")
+            else text,
         }[fault]
         finish = "length" if fault == "cut_off" else "stop"
         calls = []
-    message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning": "because"}
+    thought = str(answer.content) if fault == "misplaced" else "because"
+    message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning": thought}
     if calls:
         message["tool_calls"] = calls
     return {"index": 0, "finish_reason": finish, "message": message}

@@ -104,7 +104,8 @@ class StandInModel(BaseChatModel):
             parent = request.text("Kernel")
             planned = request.text("Plan")
             latency = self.write(parent, planned, request.number)
-            mark = f"# {planned.splitlines()[0]}, {request.role} {request.number}"
+            # No comment: kernels that differ in comments only are the same.
+            mark = f"MADE = {f'{planned.splitlines()[0]}, {request.role} {request.number}'!r}"
             text = f"```python\n{LATENCY.sub(f'# latency {latency}', parent)}{mark}\n```"
         if self.silent:
             text = ""
