@@ -38,6 +38,7 @@ class Facts:
             "target": self.target,
             "partitions": self.partitions,
             "sbuf_kib": self.sbuf_kib,
+            **_of_machine(self.target),
         }
 
 
@@ -56,6 +57,24 @@ def facts_of(problem: Problem, context: RunContext, arguments: Sequence[ArrayTyp
         partitions=int(machine.partitions),
         sbuf_kib=int(machine.sbuf_usable_bytes) // 1024,
     )
+
+
+def _of_machine(target: str) -> dict[str, str]:
+    """What differs between machines, in words."""
+    machine = machine_for(target)
+    engines = ("tensor", "vector", "scalar", "gpsimd")
+    clocks = ", ".join(f"{name} ({float(getattr(machine, f'{name}_clock_ghz')):g} GHz)" for name in engines)
+    shared = []
+    if machine.vector_gpsimd_port_shared:
+        shared.append("vector and gpsimd take turns at SBUF")
+    if machine.vector_scalar_port_shared:
+        shared.append("vector and scalar take turns at PSUM")
+    ports = ", and ".join(shared) or "all engines use SBUF and PSUM at the same time"
+    return {
+        "clocks": clocks,
+        # Never empty: a section whose value is missing is left out.
+        "ports": f" On this machine {ports}.",
+    }
 
 
 def describe_arguments(values: Iterable[ArrayType | float], names: Sequence[str]) -> str:

@@ -28,6 +28,9 @@ REQUIRED = 0
 """Priority of what is never left out; the higher the number, the sooner a section goes."""
 
 
+COSTS = "Costs are in cycles of the engine, for N elements in each partition; MIN_II is 64.\n"
+
+
 def estimate_tokens(text: str) -> int:
     """About how many tokens a text has."""
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
@@ -97,8 +100,11 @@ def _system(role: str, facts: Facts, cards: Cards) -> list[Section]:
     sections += [replace(s, priority=2) for s in filled(_dialect_file(facts), facts.values)]
     if role == "planner":
         sections += [replace(s, priority=3) for s in filled("counters", facts.values)]
+        sections += [replace(s, priority=3) for s in filled("moves", facts.values)]
     if cards.used:
-        sections.append(Section("# APIs in the kernel\n" + "\n".join(cards.used), 1))
+        sections.append(Section("# APIs in the kernel\n" + COSTS + "\n".join(cards.used), 1))
+    if cards.usual:
+        sections.append(Section("# APIs that rewrites often need\n" + "\n".join(cards.usual), 4))
     if cards.further:
         sections.append(Section("# Further APIs\n" + "\n".join(cards.further), 5))
     return sections
@@ -219,4 +225,7 @@ def summarizer_prompt(
         "fast": fenced(fast),
         "answer": TEMPLATES["summarizer_answer"],
     }
-    return fit(filled("summarizer", facts.values), filled("summarizer_task", values), budget_tokens)
+    system = filled("summarizer", facts.values)
+    # Why a change is faster can only be said by somebody who knows the machine.
+    system += [replace(s, priority=1) for s in filled(_dialect_file(facts), facts.values)[:1]]
+    return fit(system, filled("summarizer_task", values), budget_tokens)

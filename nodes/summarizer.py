@@ -88,7 +88,7 @@ def _outcome(lesson: Lesson) -> str:
         + (
             "The fast kernel is what the plan led to."
             if helped
-            else "The slow kernel is what the plan led to; colleagues should not try it again."
+            else "The slow kernel is what the plan led to; say what not to do."
         )
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nkibench.registry import load_problem
-from nodes.cards import Cards, cards
+from nodes.cards import OF_NO_USE, USUAL, Cards, cards
 from nodes.context import RunContext
 from nodes.facts import Facts, argument_names, describe_arguments, facts_of, fenced
 from nodes.offline.reading import read
@@ -45,7 +45,11 @@ PLAN = Plan(
     expected="fewer transfers",
 )
 
-FEW = Cards(used=("nl.load(src)\n    HBM to SBUF.",), further=("nl.exp, nl.log: (x)",))
+FEW = Cards(
+    used=("nl.load(src)\n    HBM to SBUF.",),
+    further=("nl.exp, nl.log: (x)",),
+    usual=("nisa.reciprocal(data)\n    1 / data.",),
+)
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +219,36 @@ def test_arguments_are_named_after_the_kernels():
 def test_cards_say_in_full_what_a_kernel_uses():
     found = cards(KERNEL, "neuronxcc.nki")
     assert {card.split("(")[0] for card in found.used} == {"nl.load", "nl.ndarray", "nl.store"}
-    assert any(line.startswith("nisa.activation(") for line in found.further)
-    assert not any(re.search(r"kwargs|<class|<\w+\.", text) for text in (*found.used, *found.further))
+    assert any(card.startswith("nisa.activation(") and "bias" in card for card in found.usual)
+    assert any(line.startswith("nl.exp") or " nl.exp," in line for line in found.further)
+    assert any(line.startswith("nisa.select_reduce(") and "[vector]" in line for line in found.further)
+    texts = (*found.used, *found.usual, *found.further)
+    assert not any(re.search(r"kwargs|<class|<\w+\.", text) for text in texts)
+    assert not any(name in text for name in OF_NO_USE for text in found.further)
+
+
+@pytest.mark.parametrize("dialect", ["neuronxcc.nki", "nki"])
+def test_every_api_that_cards_single_out_exists(dialect):
+    from tools.neuroncore.frontend.registry import entries
+
+    known = {entry.name for entry in entries("neuronxcc.nki")} | {entry.name for entry in entries("nki")}
+    assert USUAL | OF_NO_USE <= known
+    found = cards("", dialect)
+    assert len(found.usual) == len(USUAL & {entry.name for entry in entries(dialect)})
+
+
+def test_what_differs_between_machines_is_said_of_the_right_one(facts):
+    import dataclasses
+
+    assert "vector (1.12 GHz)" in whole(executor(facts)) and "take turns at PSUM" in whole(executor(facts))
+    newer = whole(executor(dataclasses.replace(facts, target="trn2")))
+    assert "vector (0.96 GHz)" in newer and "at the same time" in newer and "take turns" not in newer
+
+
+def test_a_summarizer_knows_the_machine_and_which_way_a_lesson_goes(facts):
+    text = whole(summarizer(facts))
+    assert "# The machine" in text and "# Rules, with what fails" not in text
+    assert "if it hurt, from the fast to the slow one" in text
 
 
 def test_the_newer_dialect_has_its_own_rules(facts):

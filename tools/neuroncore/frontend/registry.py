@@ -72,9 +72,18 @@ class ApiEntry:
         ]
         return f"{self.name}{inspect.Signature(parameters)}"
 
+    @property
+    def description(self) -> str:
+        """What it does and its limits; a sentence that begins with a parameter's name spells it as the parameter."""
+        doc = inspect.getdoc(self.function) or ""
+        word = re.match(r"\w+", doc)
+        if word and word[0].lower() in inspect.signature(self.function).parameters:
+            return word[0].lower() + doc[word.end() :]
+        return doc
+
     def card(self) -> str:
         """Signature, what it does and its limits, engine and cost, in a few lines."""
-        doc = inspect.getdoc(self.function) or ""
+        doc = self.description
         cost = f"; cost {self.cost}" if self.cost else ""
         return f"{self.signature}\n    {doc.replace(chr(10), chr(10) + '    ')}\n    [{self.engine}{cost}]"
 
