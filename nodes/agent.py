@@ -19,6 +19,10 @@ from .services import Services
 LONGEST_RESULT = 6000
 """Characters of a tool's result that go back to the model."""
 
+NO_KERNEL = (
+    "That holds no new kernel. Call a tool, or answer with the complete kernel in one Python code block."
+)
+
 LAST_WORD = "You have used all your tool calls. Answer now with the complete kernel in one Python code block."
 
 
@@ -55,7 +59,7 @@ async def work_with_tools(
             code = read_code(answer, parent)
             if code.source is not None:
                 return code.source
-            messages += [answer, HumanMessage("That holds no new kernel. Call a tool, or answer with one.")]
+            messages += [answer, HumanMessage(NO_KERNEL)]
             continue
         messages.append(answer)
         for call in answer.tool_calls:

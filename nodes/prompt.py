@@ -28,6 +28,9 @@ REQUIRED = 0
 """Priority of what is never left out; the higher the number, the sooner a section goes."""
 
 
+RULES = "# Rules"
+"""How the section of a primer begins that shows code which fails and code which works."""
+
 COSTS = "Costs are in cycles of the engine, for N elements in each partition; MIN_II is 64.\n"
 
 
@@ -97,10 +100,12 @@ def fit(system: Sequence[Section], task: Sequence[Section], budget_tokens: int) 
 
 def _system(role: str, facts: Facts, cards: Cards) -> list[Section]:
     sections = filled(role, facts.values)
-    sections += [replace(s, priority=2) for s in filled(_dialect_file(facts), facts.values)]
+    primer = [replace(s, priority=2) for s in filled(_dialect_file(facts), facts.values)]
+    # What a line of code must look like concerns those who write it.
+    sections += [s for s in primer if role != "planner" or not s.text.startswith(RULES)]
     if role == "planner":
         sections += [replace(s, priority=3) for s in filled("counters", facts.values)]
-        sections += [replace(s, priority=3) for s in filled("moves", facts.values)]
+        sections += [replace(s, priority=5) for s in filled("moves", facts.values)]
     if cards.used:
         sections.append(Section("# APIs in the kernel\n" + COSTS + "\n".join(cards.used), 1))
     if cards.usual:

@@ -237,6 +237,13 @@ def test_every_api_that_cards_single_out_exists(dialect):
     assert len(found.usual) == len(USUAL & {entry.name for entry in entries(dialect)})
 
 
+def test_rules_of_code_are_for_those_who_write_it(facts):
+    assert "# Rules, with what fails" in whole(executor(facts)) and "# Limits" in whole(planner(facts))
+    assert "# Rules, with what fails" in whole(fixer(facts)) and "# Rules, with" not in whole(planner(facts))
+    assert "# What has paid off" in whole(planner(facts))
+    assert "# What has paid off" not in whole(executor(facts))
+
+
 def test_what_differs_between_machines_is_said_of_the_right_one(facts):
     import dataclasses
 
