@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from tools import gate
 
 from .loose import objects, strings_of
-from .mend import ENTRY, OF_NKI, completed, first_error, is_elided, parses, repaired, tidy, trimmed
+from .mend import ENTRY, OF_NKI, completed, first_error, is_elided, parses, repaired, returns, tidy, trimmed
 from .message import Oddity, blocks, said_in_reasoning, spoken, without_fences
 from .patch import patched
 
@@ -47,6 +47,7 @@ def read_code(message: AIMessage, parent: str | None = None) -> Code:
             return Code(found.source, (Oddity.IN_REASONING, *found.oddities))
         return Code(None, (*odd, Oddity.EMPTY))
     unchanged = False
+    fallback: Code | None = None
     for source, how in _candidates(text, odd, parent):
         finished = _finished(source, parent)
         if finished is None:
@@ -56,7 +57,13 @@ def read_code(message: AIMessage, parent: str | None = None) -> Code:
             # Shown for comparison, perhaps; another block may hold the new one.
             unchanged = True
             continue
-        return Code(program, tuple(dict.fromkeys((*odd, *how, *further))))
+        code = Code(program, tuple(dict.fromkeys((*odd, *how, *further))))
+        if Oddity.COMPLETED not in code.oddities:
+            return code
+        # It may be an excerpt of a whole kernel that stands before it.
+        fallback = fallback or code
+    if fallback is not None:
+        return fallback
     return Code(None, (*odd, *([Oddity.UNCHANGED] if unchanged else _why_none(text))))
 
 
@@ -148,6 +155,8 @@ def _finished(source: str, parent: str | None) -> tuple[str, list[Oddity]] | Non
         odd += [Oddity.COMPLETED] if more else []
     if not gate.kernel_names(source):
         return (source, odd) if ENTRY.search(source) else None
+    if parent is not None and returns(parent) and not returns(source):
+        return None
     rest = trimmed(source)
     return (rest, [*odd, Oddity.TRIMMED]) if rest != source else (source, odd)
 
@@ -155,11 +164,12 @@ def _finished(source: str, parent: str | None) -> tuple[str, list[Oddity]] | Non
 def _why_none(text: str) -> list[Oddity]:
     found, unclosed = blocks(text, parses)
     sources = [content for _, content in found] or [text]
-    why = [Oddity.UNCLOSED_FENCE] if unclosed else []
+    if unclosed and any(ENTRY.search(source) for source in sources):
+        return [Oddity.UNCLOSED_FENCE]
     for source in sources:
         tree = gate.parsed(source)
-        if tree is not None and is_elided(tree, source):
-            return [*why, Oddity.ELIDED]
+        if tree is not None and (is_elided(tree, source) or gate.kernel_names(source)):
+            return [Oddity.ELIDED]
     if any(language in ("diff", "patch") for language, _ in found):
-        return [*why, Oddity.PATCH]
-    return why if unclosed and any(ENTRY.search(source) for source in sources) else [*why, Oddity.NO_CODE]
+        return [Oddity.PATCH]
+    return [Oddity.NO_CODE]

@@ -37,6 +37,18 @@ def is_elided(tree: ast.Module, source: str) -> bool:
     return dots or _ELISION.search(source) is not None
 
 
+def returns(source: str) -> bool:
+    """Whether the kernel of a file returns anything; half of one does not."""
+    tree = gate.parsed(source)
+    names = gate.kernel_names(source)
+    return tree is not None and any(
+        isinstance(node, ast.FunctionDef)
+        and node.name == names[-1]
+        and any(isinstance(inner, ast.Return) for inner in ast.walk(node))
+        for node in (ast.walk(tree) if names else ())
+    )
+
+
 def repaired(source: str) -> tuple[str, list[Oddity]]:
     """A text that does not parse, with what transports and editors do to code undone."""
     if parses(source):

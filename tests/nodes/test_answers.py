@@ -212,6 +212,11 @@ def marked(prefix):
             id="before a sketch of itself",
         ),
         pytest.param(
+            f"{block(HEADED)}\nwhere\n" + block("def kernel(x):\n    t = nl.load(x[0:128, 0:512])\n"),
+            (Oddity.SEVERAL_BLOCKS,),
+            id="before an excerpt of itself",
+        ),
+        pytest.param(
             f"New:\n{block(HEADED)}\nOld, for comparison:\n{block(PARENT)}",
             (Oddity.SEVERAL_BLOCKS,),
             id="before the old one",
@@ -332,6 +337,7 @@ def test_a_kernel_is_read_however_it_is_wrapped(text, oddities):
             id="a comment",
         ),
         pytest.param(block("@nki.jit\ndef kernel(x):\n    ...\n"), Oddity.ELIDED, id="dots"),
+        pytest.param(block(HEADED.replace("    return out\n", "")), Oddity.ELIDED, id="no end"),
         pytest.param(f"```python\n{HEADED[:-40]}", Oddity.UNCLOSED_FENCE, id="half a kernel"),
         pytest.param(f"<think>\n{block(DRAFT)}\n</think>\nI give up.", Oddity.NO_CODE, id="only a thought"),
         pytest.param(
