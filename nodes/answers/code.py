@@ -12,7 +12,19 @@ from langchain_core.messages import AIMessage
 from tools import gate
 
 from .loose import objects, strings_of
-from .mend import ENTRY, OF_NKI, completed, first_error, is_elided, parses, repaired, returns, tidy, trimmed
+from .mend import (
+    ENTRY,
+    OF_NKI,
+    completed,
+    first_error,
+    is_elided,
+    parses,
+    repaired,
+    returns,
+    tidy,
+    trimmed,
+    with_imports,
+)
 from .message import Oddity, blocks, said_in_reasoning, spoken, without_fences
 from .patch import patched
 
@@ -52,15 +64,15 @@ def read_code(message: AIMessage, parent: str | None = None) -> Code:
         finished = _finished(source, parent)
         if finished is None:
             continue
-        program, further = finished
+        program, further, is_excerpt = finished
         if parent is not None and same_program(program, parent):
             # Shown for comparison, perhaps; another block may hold the new one.
             unchanged = True
             continue
         code = Code(program, tuple(dict.fromkeys((*odd, *how, *further))))
-        if Oddity.COMPLETED not in code.oddities:
+        if not is_excerpt:
             return code
-        # It may be an excerpt of a whole kernel that stands before it.
+        # It may be taken from a whole kernel that stands before it.
         fallback = fallback or code
     if fallback is not None:
         return fallback
@@ -141,24 +153,28 @@ def _bare(text: str, odd: list[Oddity]) -> Iterator[tuple[str, list[Oddity]]]:
             del lines[line - 1 :]
 
 
-def _finished(source: str, parent: str | None) -> tuple[str, list[Oddity]] | None:
-    """A candidate as a whole kernel with what was done to it; None if it is none."""
+def _finished(source: str, parent: str | None) -> tuple[str, list[Oddity], bool] | None:
+    """A candidate as a whole kernel, with what was done to it and whether it may be an excerpt; None if it is none."""
     source, odd = repaired(tidy(source))
     tree = gate.parsed(source)
     if tree is None:
         # What is wrong with a kernel that does not parse, the gate will say; the fixer can mend it.
-        return (source, odd) if ENTRY.search(source) and OF_NKI.search(source) else None
+        return (source, odd, False) if ENTRY.search(source) and OF_NKI.search(source) else None
     if is_elided(tree, source):
         return None
+    given = source
     if parent is not None:
-        source, more = completed(source, tree, parent)
-        odd += [Oddity.COMPLETED] if more else []
+        source = completed(source, tree, parent)
+    is_excerpt = source != given
+    if ENTRY.search(source):
+        source = with_imports(source)
+    odd += [Oddity.COMPLETED] if source != given else []
     if not gate.kernel_names(source):
-        return (source, odd) if ENTRY.search(source) else None
+        return (source, odd, is_excerpt) if ENTRY.search(source) else None
     if parent is not None and returns(parent) and not returns(source):
         return None
     rest = trimmed(source)
-    return (rest, [*odd, Oddity.TRIMMED]) if rest != source else (source, odd)
+    return rest, [*odd, Oddity.TRIMMED] if rest != source else odd, is_excerpt
 
 
 def _why_none(text: str) -> list[Oddity]:

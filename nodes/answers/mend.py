@@ -25,6 +25,13 @@ _NUMBERED = re.compile(r"^\s*\d+(?:\s*[|:]|\t) ?", re.MULTILINE)
 _QUOTES = str.maketrans(
     {"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "‚": "'", "‐": "-", "−": "-", "–": "-"}
 )
+_CUSTOMARY = {
+    "nki": "import {root} as nki",
+    "nl": "import {root}.language as nl",
+    "nisa": "import {root}.isa as nisa",
+    "np": "import numpy as np",
+    "math": "import math",
+}
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|apos|#\d+|#x[0-9a-fA-F]+);")
 
 
@@ -72,13 +79,12 @@ def repaired(source: str) -> tuple[str, list[Oddity]]:
     return source, []
 
 
-def completed(source: str, tree: ast.Module, parent: str) -> tuple[str, bool]:
+def completed(source: str, tree: ast.Module, parent: str) -> str:
     """A kernel with the imports and the decorator of its parent where it has none, and its entry last."""
-    before = source
     names = gate.kernel_names(parent)
     parent_tree = gate.parsed(parent)
     if not names or parent_tree is None:
-        return source, False
+        return source
     entry = names[-1]
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     decorated = [function for function in functions.values() if function.decorator_list]
@@ -98,7 +104,38 @@ def completed(source: str, tree: ast.Module, parent: str) -> tuple[str, bool]:
     found = gate.kernel_names(source)
     if len(found) > 1 and entry in found and found[-1] != entry:
         source = _entry_last(source, entry, found[-1])
-    return source, source != before
+    return source
+
+
+def with_imports(source: str) -> str:
+    """A file with the imports behind the customary names that it uses and gives no meaning to."""
+    tree = gate.parsed(source)
+    if tree is None:
+        return source
+    bound = {name for node in ast.walk(tree) if isinstance(node, ast.stmt) for name in _bound(node)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    later = re.search(r"^(?:from|import)\s+nki\b", source, re.MULTILINE)
+    root = "nki" if later else "neuronxcc.nki"
+    missing = [
+        line.format(root=root)
+        for name, line in _CUSTOMARY.items()
+        if name in _names(tree) and name not in bound
+    ]
+    if not missing:
+        return source
+    # A file begins with its docstring and with what is imported from the future.
+    first = next(
+        (
+            node
+            for node in tree.body
+            if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+            and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        ),
+        None,
+    )
+    lines = source.split("\n")
+    at = _first_line(first) - 1 if first is not None else len(lines)
+    return "\n".join([*lines[:at], *missing, *lines[at:]])
 
 
 def _entry_last(source: str, entry: str, last: str) -> str:

@@ -376,6 +376,17 @@ def test_a_kernel_with_a_mistake_in_its_grammar_goes_on_to_the_fixer():
     assert code(block(broken)).source == broken
 
 
+def test_customary_names_bring_their_imports():
+    source = HEADED.replace("import neuronxcc.nki.language as nl\n", "").replace("* 2.0", "* np.float32(2.0)")
+    found = code(block('"""A kernel."""\n' + source))
+    assert found.source.startswith(
+        '"""A kernel."""\nimport neuronxcc.nki.language as nl\nimport numpy as np\nimport neuronxcc.nki as nki\n'
+    )
+    assert found.oddities == (Oddity.COMPLETED,) and gate.inspect(found.source) == []
+    later = "import nki\n" + BODY
+    assert "import nki.language as nl" in code(block(later)).source
+
+
 def test_what_the_kernel_needs_is_never_trimmed():
     source = "import torch\n" + HEADED.replace("* 2.0", "* torch.pi")
     assert code(block(source)).source == source
