@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tools.neuroncore.frontend.registry import ApiEntry, entries
 
 _ATTRIBUTE = re.compile(r"\.(\w+)\b")
+_IMPORTED = re.compile(r"^\s*from\s+(?:neuronxcc\.)?nki[\w.]*\s+import\s+(.+)$", re.MULTILINE)
 _ENUM = re.compile(r"<(\w+\.\w+): [^>]*>")
 _CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>|dtype\('(\w+)'\)")
 
@@ -41,7 +42,8 @@ class Cards:
 
 def cards(source: str, dialect: str) -> Cards:
     """The APIs of a dialect for a kernel's text."""
-    return _cards(frozenset(_ATTRIBUTE.findall(source)), dialect)
+    imported = re.findall(r"\w+", " ".join(_IMPORTED.findall(source)))
+    return _cards(frozenset([*_ATTRIBUTE.findall(source), *imported]), dialect)
 
 
 @functools.lru_cache(maxsize=256)

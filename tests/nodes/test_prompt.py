@@ -227,6 +227,11 @@ def test_cards_say_in_full_what_a_kernel_uses():
     assert not any(name in text for name in OF_NO_USE for text in found.further)
 
 
+def test_cards_see_what_is_imported_by_name():
+    found = cards("from neuronxcc.nki.isa import activation, memset as fill\n", "neuronxcc.nki")
+    assert [card.split("(")[0] for card in found.used] == ["nisa.activation", "nisa.memset"]
+
+
 @pytest.mark.parametrize("dialect", ["neuronxcc.nki", "nki"])
 def test_every_api_that_cards_single_out_exists(dialect):
     from tools.neuroncore.frontend.registry import entries
