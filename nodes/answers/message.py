@@ -46,15 +46,15 @@ class Oddity(StrEnum):
 
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
-_THOUGHT = r"think|thinking|thought|reasoning|reflection"
-_OPENED = re.compile(rf"^\s*<({_THOUGHT})>", re.IGNORECASE)
-_CLOSED = re.compile(rf"</(?:{_THOUGHT})>", re.IGNORECASE)
+_THOUGHT = r"(?:seed:)?think(?:ing)?|thought|reasoning|reflection"
+_OPENED = re.compile(rf"^\s*(?:<(?:{_THOUGHT})>|◁think▷)", re.IGNORECASE)
+_CLOSED = re.compile(rf"</(?:{_THOUGHT})>|◁/think▷", re.IGNORECASE)
 _FINAL = re.compile(r"<\|channel\|>\s*final\b[^<]*<\|message\|>|\bassistantfinal(?=[\s`{@\"#]|from |import )")
 _TURN_END = re.compile(r"<\|(?:return|end|call|im_end|eot_id|end_of_text|endoftext)\|>|</s>\s*$")
 _MARKER = re.compile(
-    r"<\|channel\|>[^<\n]*(?:<\|constrain\|>[^<\n]*)?<\|message\|>|<\|start\|>\w*|<\|im_start\|>\w*\n?|"
-    r"<\|(?:return|end|call|message|constrain|im_end|eot_id|eom_id|python_tag|end_of_text|endoftext)\|>|"
-    r"</s>\s*$|\[/INST\]"
+    r"<\|channel\|>[^<\n]*(?:<\|constrain\|>[^<\n]*)?<\|message\|>|"
+    r"<\|(?:start|im_start)\|>\w*\n?|<\|start_header_id\|>\w*<\|end_header_id\|>\s*|<\|\w+\|>|"
+    r"<｜[^｜\n]{1,40}｜>|<start_of_turn>\w*\n?|<end_of_turn>|</s>\s*$|\[/INST\]"
 )
 _MOST_ENDS = 12
 _IS_KERNEL = re.compile(r"^\s*(?:@|def |from |import )", re.MULTILINE)

@@ -237,6 +237,25 @@ def marked(prefix):
         ),
         pytest.param(f"{block(HEADED)}<|im_end|>", (Oddity.CHAT_MARKERS,), id="before an end mark"),
         pytest.param(
+            f"{block(HEADED)}<｜end▁of▁sentence｜>", (Oddity.CHAT_MARKERS,), id="before a wide end mark"
+        ),
+        pytest.param(
+            f"<|start_header_id|>assistant<|end_header_id|>\n\n{block(HEADED)}<|eot_id|>",
+            (Oddity.CHAT_MARKERS,),
+            id="after a header",
+        ),
+        pytest.param(f"<|begin_of_box|>{block(HEADED)}<|end_of_box|>", (Oddity.CHAT_MARKERS,), id="in a box"),
+        pytest.param(
+            f"◁think▷{block(DRAFT)}◁/think▷{block(HEADED)}",
+            (Oddity.THOUGHT_ALOUD,),
+            id="after another thought",
+        ),
+        pytest.param(
+            f"<tool_call>\n<function=verify>\n<parameter=source>\n{HEADED}</parameter>\n</function>\n</tool_call>",
+            (Oddity.NO_FENCE,),
+            id="in a call in words",
+        ),
+        pytest.param(
             f"<think>\n{block(DRAFT)}\n</think>\n{block(HEADED)}",
             (Oddity.THOUGHT_ALOUD,),
             id="after a thought",
