@@ -18,11 +18,12 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
-from .answers import Oddity, is_cut_off, read_code, read_fields, reasoning_of, text_of
+from .answers import Oddity, complaint, is_cut_off, read_code, read_fields, reasoning_of, text_of
 from .budget import Budget, CapReached, Usage
 from .context import OFFLINE, AnswerMode, Role, RoleModel, RunContext
 from .endpoint import Endpoint, EndpointError, Fault, Patience
 from .models import chat_model, endpoint_name
+from .prompt import asked_again
 from .seeds import derive
 from .state import Frozen, Stop
 
@@ -188,7 +189,9 @@ class Caller:
     ) -> T:
         oddities: tuple[str, ...] = ()
         for attempt in range(self._context.answer_retries + 1):
-            call = await self._call(key, attempt, prompt, read, draw, schema, tools)
+            # Nothing in the same words again: what was wrong once is likely to be wrong twice.
+            asked = asked_again(prompt, complaint(oddities)) if attempt else prompt
+            call = await self._call(key, attempt, asked, read, draw, schema, tools)
             value, oddities = read(call.message())
             if value is not None:
                 return value

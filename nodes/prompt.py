@@ -98,6 +98,15 @@ def fit(system: Sequence[Section], task: Sequence[Section], budget_tokens: int) 
     ]
 
 
+def asked_again(messages: Sequence[BaseMessage], why: str) -> list[BaseMessage]:
+    """The same prompt after an answer that could not be used; the task ends with what was wrong."""
+    *before, task = messages
+    if not isinstance(task, HumanMessage):
+        # The result of a tool is no place for it.
+        return list(messages)
+    return [*before, HumanMessage(f"{task.content}\n\nAn earlier answer was of no use: {why}.")]
+
+
 def _system(role: str, facts: Facts, cards: Cards) -> list[Section]:
     sections = filled(role, facts.values)
     primer = [replace(s, priority=2) for s in filled(_dialect_file(facts), facts.values)]

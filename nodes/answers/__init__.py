@@ -6,13 +6,14 @@ read out of an answer is read; what cannot is asked for again.
 
 from .code import Code, read_code, same_program
 from .fields import Parsed, nothing_said, read_fields
-from .message import Oddity, blocks, is_cut_off, reasoning_of, text_of
+from .message import Oddity, blocks, complaint, is_cut_off, reasoning_of, text_of
 
 __all__ = [
     "Code",
     "Oddity",
     "Parsed",
     "blocks",
+    "complaint",
     "is_cut_off",
     "nothing_said",
     "read_code",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -45,6 +45,19 @@ class Oddity(StrEnum):
     UNCHANGED = "unchanged"
 
 
+_COMPLAINTS = {
+    Oddity.CUT_OFF: "it ran into the limit of its length; think briefly, and answer soon",
+    Oddity.EMPTY: "it was empty",
+    Oddity.UNCLOSED_FENCE: "it broke off in the middle of the kernel",
+    Oddity.NO_CODE: "it held no NKI kernel",
+    Oddity.PATCH: "its diff does not fit the kernel; write the whole file",
+    Oddity.ELIDED: "it left parts of the kernel out; write every line of the file",
+    Oddity.UNCHANGED: "its kernel does the same as the one it was made from",
+    Oddity.NOT_JSON: "it was no JSON object",
+    Oddity.WRONG_FIELDS: "its JSON object lacks fields, or has them in another form",
+}
+"""What to tell a model of an answer that could not be used; the most telling kinds first."""
+
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 _THOUGHT = r"(?:seed:)?think(?:ing)?|thought|reasoning|reflection"
 _OPENED = re.compile(rf"^\s*(?:<(?:{_THOUGHT})>|◁think▷)", re.IGNORECASE)
@@ -61,6 +74,12 @@ _IS_KERNEL = re.compile(r"^\s*(?:@|def |from |import )", re.MULTILINE)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 _INVISIBLE = re.compile("[\ufeff\u200b\u200c\u200d\u2060]")
 _SPACES = re.compile("[\u00a0\u2007\u202f]")
+
+
+def complaint(oddities: Iterable[str]) -> str:
+    """Why an answer could not be used, in words for its writer."""
+    given = set(oddities)
+    return next((words for kind, words in _COMPLAINTS.items() if kind in given), "it could not be read")
 
 
 def text_of(message: AIMessage) -> str:

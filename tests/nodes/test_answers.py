@@ -7,7 +7,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel
 
-from nodes.answers import Oddity, blocks, read_code, read_fields, reasoning_of, same_program
+from nodes.answers import Oddity, blocks, complaint, read_code, read_fields, reasoning_of, same_program
 from nodes.reasoning import ReasoningChatOpenAI
 from tools import gate
 
@@ -370,6 +370,12 @@ def test_a_kernel_is_read_however_it_is_wrapped(text, oddities):
 def test_what_is_no_kernel_is_counted_by_kind(text, oddity):
     found = read_code(AIMessage(text), PARENT)
     assert found.source is None and found.oddities[-1] is oddity
+
+
+def test_of_what_was_wrong_the_most_telling_is_told():
+    assert "length" in complaint((Oddity.THOUGHT_ALOUD, Oddity.CUT_OFF, Oddity.EMPTY))
+    assert "every line" in complaint((Oddity.SEVERAL_BLOCKS, Oddity.ELIDED))
+    assert complaint(()) == "it could not be read"
 
 
 def test_a_thought_that_was_cut_off_holds_no_answer():

@@ -107,6 +107,12 @@ async def test_an_unusable_answer_is_kept_paid_and_asked_again_with_another_seed
     assert [call.is_usable for call in setup.shelf.calls.values()] == [False, False, True]
     assert len({options["seed"] for options in setup.asked}) == 3
     assert setup.budget.spent.tokens == 18
+    ends = [call.prompt[-1]["content"].removeprefix("plan!").strip() for call in setup.shelf.calls.values()]
+    assert ends == [
+        "",
+        "An earlier answer was of no use: it was empty.",
+        "An earlier answer was of no use: it was no JSON object.",
+    ]
 
 
 async def test_after_the_last_try_there_is_no_answer():
