@@ -96,7 +96,8 @@ def _runs_table(found: list[dict[str, Any]]) -> Markup:
         "USD",
     )
     rows = [_row(run, gain) for run in found for gain in run["problems"] or [{}]]
-    return tag("table", tag("thead", tag("tr", *(tag("th", head) for head in heads))), tag("tbody", *rows))
+    head = tag("thead", tag("tr", *(tag("th", head) for head in heads)))
+    return tag("div", tag("table", head, tag("tbody", *rows)), class_="wide")
 
 
 def _row(run: dict[str, Any], gain: dict[str, Any]) -> Markup:
@@ -106,7 +107,7 @@ def _row(run: dict[str, Any], gain: dict[str, Any]) -> Markup:
     speedup = gain.get("speedup")
     cells = (
         tag("a", run["run_id"], href=f"/dashboard/runs/{run['run_id']}"),
-        run["status"],
+        tag("span", run["status"], title=run["note"] or None),
         gain.get("problem", "-"),
         run["target"],
         ", ".join(run["models"]),

@@ -14,10 +14,12 @@ from pydantic import ValidationError
 from memory_store.errors import MemoryStoreError
 from memory_store.ledger import RunStatus
 from nkibench.errors import NKIBenchError
+from tools.backends.neuron import BackendUnavailable
 from tools.evaluation import Stage
 from tools.kernel import Kernel
 from tools.pool import PoolBroken
 
+from .complaint import complaint
 from .context import Role, RunContext
 from .endpoint import EndpointError
 from .evaluator import verdict
@@ -31,6 +33,9 @@ from .state import Candidate, State
 
 class CannotStart(Exception):
     """The run has nothing to start from. One line says why."""
+
+
+_FORESEEN = (CannotStart, EndpointError, MemoryStoreError, NKIBenchError, PoolBroken, BackendUnavailable)
 
 
 async def prepare(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
@@ -56,11 +61,10 @@ async def prepare(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     }
     try:
         return fresh | await _start(state, context, fresh["run_id"])
-    except (CannotStart, EndpointError, MemoryStoreError, NKIBenchError, PoolBroken) as error:
+    except _FORESEEN as error:
         why = " ".join(str(error).split())
     except ValidationError as error:
-        first = error.errors()[0]
-        why = f"problem: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        why = f"problem: {complaint(error)}"
     await _note_failure(fresh["run_id"], why)
     return fresh | {"error": why}
 
@@ -133,7 +137,7 @@ async def _baseline(shared: Services, definition: dict[str, Any]) -> dict[str, A
     found = await shared.evaluations.of(kernel.id, Stage.promote)
     if found.status.value != "correct" or found.latency_ms is None:
         why = f": {found.error}" if found.error else ""
-        raise CannotStart(f"the kernel to start from is {found.status.value}{why}")
+        raise CannotStart(f"the kernel to start from: {found.status.value.replace('_', ' ')}{why}")
     baseline = Candidate(
         kernel_id=kernel.id, latency_ms=found.latency_ms, percent_of_peak=found.percent_of_peak or 0.0
     )

@@ -11,6 +11,15 @@ from nkibench.errors import NKIBenchError
 from nkibench.roofline import percent_of_peak
 from nodes.problems import named_problem
 
+_GAIN = (
+    "problem",
+    "baseline_latency_ms",
+    "best_latency_ms",
+    "speedup",
+    "best_percent_of_peak",
+    "rounds_done",
+)
+
 
 def models_of(settings: dict[str, Any]) -> list[str]:
     """The models that a run's settings name, each once."""
@@ -46,8 +55,12 @@ def run_summary(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
 
 
 def _gains(ledger: Ledger, run: RunRecord) -> list[dict[str, Any]]:
+    begun = ledger.problems(run.id)
+    if not begun:
+        # It could not start, or has only just: what it is about is known all the same.
+        return [{**dict.fromkeys(_GAIN), "problem": name, "rounds_done": 0} for name in run.problems]
     rows = []
-    for row in ledger.problems(run.id):
+    for row in begun:
         best = ledger.best(run.id, row.problem)
         base_ms, best_ms = row.baseline_latency_ms, best.latency_ms if best else None
         reached = None

@@ -83,7 +83,7 @@ def inspect_host() -> HostReport:
     if not devices:
         problems.append("no Neuron device (/dev/neuron*): use a Trn1 or Trn2 instance with aws-neuronx-dkms")
     if compiler is None:
-        problems.append("neuronx-cc is not installed: it comes from the AWS Neuron package index")
+        problems.append("neuronx-cc is not installed: it comes from an index of AWS, see docs/device.md")
     elif compiler.startswith(_PLACEHOLDER_VERSION):
         problems.append(f"neuronx-cc {compiler} is the empty placeholder of public PyPI: install AWS's own")
     if profiler is None:

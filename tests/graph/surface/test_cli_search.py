@@ -128,3 +128,12 @@ def test_a_replay_goes_as_far_as_the_run_was_taken(own, capsys):
     assert run(["replay", "last", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["same"] is True and again["iterations"] == 3
+
+
+def test_a_run_whose_device_is_missing_has_failed_and_does_not_work_for_ever(home, capsys):
+    assert run(["optimize", "silu", "--small", "--backend", "neuron"]) == 1
+    assert "no Neuron device" in capsys.readouterr().err
+    run(["runs", "--json"])
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["status"] == "failed" and "no Neuron device" in listed["note"]
+    assert [one["problem"] for one in listed["problems"]] == ["silu"]

@@ -4,6 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from graph.web import app
+from memory_store.ledger import Ledger, RunStatus
 
 
 @pytest.fixture
@@ -41,3 +42,11 @@ def test_the_charts_javascript_comes_from_this_server(client):
         answer.headers["content-type"].startswith("text/javascript")
         and "plotly" in answer.text[:2000].lower()
     )
+
+
+def test_a_run_that_could_not_start_is_listed_with_its_problem_and_the_reason(client, home):
+    with Ledger(home.ledger_url) as ledger:
+        ledger.start_run("r", problems=["mamba"], settings={}, seed=0, target="trn1", backend="neuron")
+        ledger.set_run_status("r", RunStatus.FAILED, "no device")
+    page = client.get("/dashboard").text
+    assert "<td>mamba</td>" in page and '<span title="no device">failed</span>' in page
