@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memory_store.errors import UnknownRun
 from memory_store.home import Home
 from memory_store.ledger import Ledger, RunRecord
+from nodes.complaint import complaint
 from nodes.context import PRESETS, RunContext
 from nodes.problems import known_names, named_problem
 
@@ -70,9 +71,7 @@ class Spec(BaseModel):
                 try:
                     found[name] = RunContext.preset(self.preset, **{**self.settings, **changes, **chosen})
                 except ValidationError as error:
-                    first = error.errors()[0]
-                    where = ".".join(map(str, first["loc"]))
-                    raise RunError(f"variant {name}: {where}: {first['msg']}") from error
+                    raise RunError(f"variant {name}: {complaint(error, RunContext)}") from error
         return found
 
     def problem_names(self) -> list[str]:
@@ -162,8 +161,7 @@ def read_spec(path: Path) -> Spec:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RunError(f"{path} is not TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        raise RunError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise RunError(f"{path}: {complaint(error, Spec)}") from error
 
 
 def cells(spec: Spec, home: Home) -> list[Cell]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import AsJson
-from .output import console, percent, print_json
+from .output import CommandError, console, percent, print_json
 
 if TYPE_CHECKING:
     from ..ablation import Cell, Row
@@ -33,12 +33,17 @@ def ablate(
     Stopped, it goes on where it was when it is started again.
     """
     from memory_store.home import find_home
+    from nkibench.errors import NKIBenchError
 
     from ..ablation import as_csv, cells, folder, read_spec, run_all, table
+    from ..run import RunError
 
     wanted = read_spec(spec)
     home = find_home()
-    todo = cells(wanted, home)
+    try:
+        todo = cells(wanted, home)
+    except (RunError, NKIBenchError) as error:
+        raise CommandError(f"{spec}: {error}") from error
     screen = console()
 
     def announce(number: int, cell: Cell) -> Mapping[str, Any]:

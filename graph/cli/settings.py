@@ -36,9 +36,12 @@ def run_context(
         assignments: `name=value`, the name dotted, the value JSON or plain text.
 
     Raises:
-        CommandError: an assignment or a model is not of that form, or there is no such preset.
-        pydantic.ValidationError: a setting is unknown or out of range.
+        CommandError: an assignment or a model is not of that form, there is no such preset, or a setting is
+            unknown or out of range.
     """
+    from pydantic import ValidationError
+
+    from nodes.complaint import complaint
     from nodes.context import PRESETS, RunContext
 
     if preset not in PRESETS:
@@ -65,7 +68,10 @@ def run_context(
         _put(tree, name.strip(), _value(text))
     if base_url and not models and not any(name.endswith(".models") for name in _names(tree)):
         raise CommandError("--base-url needs --model: which model shall answer there?", exit_code=2)
-    return RunContext.model_validate(tree)
+    try:
+        return RunContext.model_validate(tree)
+    except ValidationError as error:
+        raise CommandError(complaint(error, RunContext), exit_code=2) from None
 
 
 def _models(given: Sequence[str]) -> dict[str, list[str]]:

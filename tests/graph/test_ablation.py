@@ -46,7 +46,7 @@ def test_seeds_and_problems_of_a_variant_share_nothing_with_other_variants(stand
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"settings": {"beem": 1}}, "variant wide: beem"),
+        ({"settings": {"beem": 1}}, "variant wide: there is no setting beem"),
         ({"grid": {"beam": [0]}}, "variant wide,beam=0: beam"),
         ({"preset": "slow"}, "no preset 'slow'"),
     ],
