@@ -133,7 +133,10 @@ def bounds(story: ProblemStory) -> go.Figure | None:
         ("compute_bound_ideal_ms", "same matmuls at peak"),
         ("compute_bound_useful_ms", "without transposes, at peak"),
     )
-    return _bars(story, [(field, text, lambda one, f=field: getattr(one.bounds, f)) for field, text in rows])
+    ends = [one.bounds for _, one, _ in _ends(story) if one.bounds]
+    # Without a matmul, what matmuls take is no bound but an empty row.
+    told = [row for row in rows if any(getattr(one, row[0]) for one in ends)]
+    return _bars(story, [(field, text, lambda one, f=field: getattr(one.bounds, f)) for field, text in told])
 
 
 def engines(story: ProblemStory) -> go.Figure | None:
@@ -161,21 +164,24 @@ def _bars(story: ProblemStory, rows: list[tuple[str, str, Any]]) -> go.Figure | 
     if not measured or not rows:
         return None
     figure = go.Figure()
+    longest = 0.0
     for name, one, color in measured:
         values = [float(value(one)) for _, _, value in rows]
+        longest = max(longest, *values)
         figure.add_bar(
             y=[text for _, text, _ in rows],
             x=values,
             orientation="h",
             name=name,
             marker={"color": color},
-            text=[f"{value:.3g}" for value in values],
+            text=[f"{value:.4g}" for value in values],
             textposition="outside",
             textangle=0,
             cliponaxis=False,
         )
     figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(title="ms")
+    # Room for the figure at the end of the longest bar, on a phone too.
+    figure.update_xaxes(title="ms", range=[0, 1.3 * longest] if longest else None)
     figure.update_layout(barmode="group", bargap=0.3)
     return _styled(figure, height=90 + 46 * len(rows))
 

@@ -161,9 +161,10 @@ def _lineage(problem: ProblemStory) -> Markup:
     for before, step in zip([None, *problem.lineage], problem.lineage, strict=False):
         old = problem.sources.get(before.kernel_id or "") if before else None
         new = problem.sources.get(step.kernel_id or "")
+        more = _beyond(step.title, step.change)
         change = joined(
-            tag("b", step.title or "unnamed step"),
-            tag("div", step.change, class_="quiet") if step.change else None,
+            tag("b", _prose(step.title or "unnamed step")),
+            tag("div", _prose(more), class_="quiet") if more else None,
             tag("details", tag("summary", "difference"), difference(old, new)) if old and new else None,
         )
         rows.append(
@@ -175,7 +176,7 @@ def _lineage(problem: ProblemStory) -> Markup:
                 f"{step.percent_of_peak:.1f}" if step.percent_of_peak else "",
             )
         )
-    return _table(("round", "step", "#latency, ms", "#over its parent", "#% of peak"), rows)
+    return _table(("round", "step", "#latency, ms", "#over its parent", "#% of peak"), rows, kind="steps")
 
 
 def _counters(problem: ProblemStory) -> Markup | None:
@@ -234,7 +235,7 @@ def _experiences(heading: str, experiences: Sequence[Experience]) -> Markup | No
                     f"  {one.title.strip('* ')} ",
                     tag("span", f"({one.problem}, {one.target})", class_="quiet"),
                 ),
-                tag("p", one.description),
+                tag("p", _prose(one.description)),
                 tag("pre", code) if code else None,
             )
         )
@@ -275,7 +276,7 @@ def _all_kernels(problem: ProblemStory) -> Markup:
             f"{step.latency_ms:.4g}" if step.latency_ms else "",
             f"{step.speedup:.3f}×" if step.speedup else "",
             "kept" if step.selected else "",
-            joined(step.title, tag("div", step.error, class_="quiet") if step.error else None),
+            joined(_prose(step.title), tag("div", step.error, class_="quiet") if step.error else None),
         )
         for step in problem.steps
     ]
@@ -284,24 +285,51 @@ def _all_kernels(problem: ProblemStory) -> Markup:
         tag("h3", "Every kernel"),
         tag(
             "details",
-            tag("summary", f"{len(rows)} kernels"),
+            tag("summary", f"{len(rows)} kernels, the baseline among them"),
             tag("div", _table(columns, rows), class_="scroll"),
         ),
     )
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Markup | str | int | None]]) -> Markup:
-    """A table; columns whose name begins with # hold numbers."""
+def _beyond(title: str, change: str) -> str:
+    """What a plan says beyond its title, with which many a plan begins."""
+    rest = change.removeprefix(title)
+    return rest.lstrip(". ") if rest[:1] in ("", ".") else change
+
+
+def _prose(text: str) -> Markup:
+    """A sentence whose `names` are set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        # One of them has no partner, so none of them means anything.
+        return joined(text)
+    return joined(*(tag("code", part) if index % 2 else part for index, part in enumerate(parts)))
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[Markup | str | int | None]], kind: str | None = None
+) -> Markup:
+    """A table; columns whose name begins with # hold numbers, and name them where there is no room for a head."""
+    labels = [column.lstrip("#") if column.startswith("#") else None for column in columns]
     classes = ["number" if column.startswith("#") else None for column in columns]
     head = tag(
         "tr",
-        *(tag("th", column.lstrip("#"), class_=kind) for column, kind in zip(columns, classes, strict=True)),
+        *(
+            tag("th", column.lstrip("#"), class_=number)
+            for column, number in zip(columns, classes, strict=True)
+        ),
     )
     body = [
-        tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, classes, strict=True)))
+        tag(
+            "tr",
+            *(
+                tag("td", cell, class_=number, data_label=label)
+                for cell, number, label in zip(row, classes, labels, strict=True)
+            ),
+        )
         for row in rows
     ]
-    return tag("table", tag("thead", head), tag("tbody", *body))
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body), class_=kind), class_="wide")
 
 
 def _scaled(name: str, before: float, after: float) -> tuple[str, str, str]:

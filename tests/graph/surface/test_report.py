@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from graph.report import read_story
+from graph.report import figures, read_story
 from graph.report.difference import difference
 from graph.report.markup import joined, tag
-from graph.report.page import report_page, write_report
+from graph.report.page import _beyond, _prose, report_page, write_report
 
 
 @pytest.fixture
@@ -73,3 +73,22 @@ def test_attributes_and_text_are_escaped():
 def test_equal_kernels_have_no_difference():
     assert "no difference" in difference("a\nb\n", "a\nb\n")
     assert 'class="added"' in difference("a\n", "a\nc\n")
+
+
+def test_a_plan_that_begins_with_its_title_says_it_once():
+    assert _beyond("Fuse silu", "Fuse silu. One instruction for two.") == "One instruction for two."
+    assert _beyond("Fuse silu", "Fuse silu") == ""
+    assert _beyond("Fuse silu", "Fuse silu, then widen.") == "Fuse silu, then widen."
+
+
+def test_names_in_backticks_are_set_as_code_and_a_lone_backtick_is_kept():
+    assert _prose("load `x<y` once") == "load <code>x&lt;y</code> once"
+    assert _prose("a ` alone") == "a ` alone"
+
+
+def test_bounds_that_do_not_apply_have_no_row(story):
+    (problem,) = story.problems
+    chart = figures.bounds(problem)
+    assert "same matmuls at peak" not in chart.data[0].y and "total" in chart.data[0].y
+    # The figure at the end of the longest bar has room.
+    assert chart.layout.xaxis.range[1] > 1.2 * max(chart.data[0].x)
