@@ -202,7 +202,8 @@ def _parse(source: str, name: str) -> ast.Module:
 def _check_functions(defined: set[str], name: str) -> None:
     for function in REQUIRED_FUNCTIONS:
         if function not in defined:
-            raise InvalidReference(f"{name}: defines no function {function}()")
+            needed = " and ".join(f"{one}()" for one in REQUIRED_FUNCTIONS)
+            raise InvalidReference(f"{name}: defines no function {function}(); a reference has {needed}")
 
 
 def _guarded(call: Callable[[], Any], name: str, what: str) -> Any:

@@ -1,13 +1,27 @@
 """The command tree."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from . import ablate, doctor, fidelity, kernels, memory, problems, report, runs, search, upstream
+from .output import INTERRUPTED, INTERRUPTED_MESSAGE, CommandError
+
+
+class _Commands(TyperGroup):
+    """Typer turns a Ctrl-C into a silent exit; people are told what became of their work."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise CommandError(INTERRUPTED_MESSAGE, exit_code=INTERRUPTED) from None
+
 
 app = typer.Typer(
     name="accelopt",
+    cls=_Commands,
     help="Makes AWS Trainium kernels faster: agents rewrite, tools judge, memory keeps what helped.",
     no_args_is_help=True,
     add_completion=False,

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from .options import AsJson, Backend
-from .output import console, print_json
+from .output import console, counted, print_json
 
 State = Literal["ok", "absent", "failed"]
 
@@ -114,7 +114,7 @@ def _ledger() -> Iterator[Finding]:
     from memory_store.ledger import Ledger
 
     with Ledger(find_home().prepare().ledger_url) as ledger:
-        yield Finding("ledger", "ok", f"{ledger.place}, {len(ledger.runs())} runs")
+        yield Finding("ledger", "ok", f"{ledger.place}, {counted(len(ledger.runs()), 'run')}")
 
 
 def _memory() -> Iterator[Finding]:

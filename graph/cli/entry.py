@@ -5,12 +5,21 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from .output import DEBUG_VARIABLE, CommandError, print_error, wants_traceback
+from .output import (
+    DEBUG_VARIABLE,
+    INTERRUPTED,
+    INTERRUPTED_MESSAGE,
+    CommandError,
+    print_error,
+    wants_traceback,
+)
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 ROOMS = ("graph", "nodes", "tools", "memory_store", "nkibench")
-
-INTERRUPTED = 130
 
 
 def main() -> None:
@@ -38,7 +47,7 @@ def run(arguments: list[str]) -> int:
         code = app(args=arguments, prog_name="accelopt", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        print_error("interrupted; what was found so far is kept, see: accelopt runs")
+        print_error(INTERRUPTED_MESSAGE)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has seen enough; closing stdout here keeps Python from complaining at exit.
@@ -48,6 +57,8 @@ def run(arguments: list[str]) -> int:
         if wants_traceback():
             raise
         message, code = describe(failure)
+        if not message:
+            return code
         if as_json:
             print(json.dumps({"error": message}))
         print_error(message)
@@ -61,7 +72,7 @@ def describe(failure: Exception) -> tuple[str, int]:
         failure: any exception a command let through.
 
     Returns:
-        The line (what, where, what to do) and the exit code.
+        The line (what, where, what to do), empty where enough was said, and the exit code.
     """
     if isinstance(failure, CommandError):
         return str(failure), failure.exit_code
@@ -69,10 +80,14 @@ def describe(failure: Exception) -> tuple[str, int]:
     if usage is not None:
         context = getattr(failure, "ctx", None)
         where = context.command_path if context is not None else "accelopt"
-        return f"{_one_line(usage())} See: {where} --help", int(getattr(failure, "exit_code", 2))
+        code = int(getattr(failure, "exit_code", 2))
+        said = _one_line(usage()).replace(": Value error, ", ": ")
+        # Without a word where the help itself has just been shown.
+        return (f"{said} See: {where} --help" if said else ""), code
     if type(failure).__name__ == "ValidationError" and hasattr(failure, "errors"):
-        faults = [f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg']}" for e in failure.errors()]
-        return "; ".join(faults), 2
+        from nodes.complaint import complaint
+
+        return complaint(cast("ValidationError", failure)), 2
     if isinstance(failure, PermissionError) or (isinstance(failure, OSError) and failure.filename):
         return f"{failure.filename}: {failure.strerror}", 1
     text = _one_line(str(failure)) or "no message"

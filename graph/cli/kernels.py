@@ -150,12 +150,13 @@ def _evaluated(
     from tools.evaluation import EvaluationSettings, Evaluator, Stage
     from tools.kernel import Kernel
 
-    from .sources import chosen_problem, read_source
+    from .sources import chosen_problem, read_source, tell_which_kernel
 
     source = read_source(kernel, "kernel")
     if not source.strip():
         raise CommandError(f"the kernel {kernel} is empty; write one function under @nki.jit")
     chosen = chosen_problem(problem, reference, kernel)
+    tell_which_kernel(kernel, source)
     cache = find_home().cache_path / "references"
     asked = EvaluationSettings.model_validate(
         {**settings, "backend": choose_backend(settings["backend"]), "cache": cache}

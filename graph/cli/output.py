@@ -4,7 +4,7 @@ import json
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,9 @@ class CommandError(Exception):
         super().__init__(message)
         self.exit_code = exit_code
 
+
+INTERRUPTED = 130
+INTERRUPTED_MESSAGE = "interrupted; what was found so far is kept, see: accelopt runs"
 
 _WIDTH_OF_A_FILE = 160
 
@@ -61,14 +64,21 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def print_error(message: str) -> None:
-    """Print one line on standard error, red on a terminal.
+def print_error(message: str, mark: Literal["error", "note"] = "error") -> None:
+    """Print one line on standard error, its first word in color on a terminal.
 
     Args:
         message: what was wrong, where, and what to do.
+        mark: the first word; `note` is for what is worth knowing and stops nothing.
     """
-    mark = "\x1b[31merror:\x1b[0m" if sys.stderr.isatty() else "error:"
-    sys.stderr.write(f"{mark} {message}\n")
+    color = 31 if mark == "error" else 33
+    shown = f"\x1b[{color}m{mark}:\x1b[0m" if sys.stderr.isatty() else f"{mark}:"
+    sys.stderr.write(f"{shown} {message}\n")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural unless it is one: `1 round`, `20 kernels`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def milliseconds(value: float | None) -> str:

@@ -14,10 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .output import duration, milliseconds, percent
+from .output import counted, duration, milliseconds, percent
 
 _RECENT = 6
 _LONGEST = 200
+_GAP = 2
+_SHORTEST_BAR, _LONGEST_BAR = 4, 28
 
 
 class Progress:
@@ -94,15 +96,22 @@ class Progress:
         if not self._facts:
             return Text("reading the problem and timing its first kernel ...", style="dim")
         iterations = int(self._facts.get("iterations") or 0)
-        head = Table.grid(padding=(0, 2, 0, 0))
-        head.add_row(
-            Text.from_markup(
-                f"[bold]{escape(str(self._facts['problem']))}[/] on {self._facts['target']}  "
-                f"round {self._round}/{iterations}"
-            ),
-            ProgressBar(total=1.0, completed=self._share(iterations), width=28),
-            Text(self._left(iterations), style="dim"),
+        where = _in_one_line(
+            f"[bold]{escape(str(self._facts['problem']))}[/] on {self._facts['target']}  "
+            f"round {self._round}/{iterations}"
         )
+        left = Text(self._left(iterations), style="dim", no_wrap=True)
+        # The bar gives way first: a line broken in two makes the panel jump.
+        room = self._console.width - where.cell_len - left.cell_len - 3 * _GAP
+        head = Table.grid(padding=(0, _GAP, 0, 0))
+        if room >= _SHORTEST_BAR:
+            bar = ProgressBar(total=1.0, completed=self._share(iterations), width=min(_LONGEST_BAR, room))
+            head.add_row(where, bar, left)
+        elif room >= -_GAP:
+            head.add_row(where, left)
+        else:
+            head.add_row(where)
+            head.add_row(left)
         lines: list[RenderableType] = [head, Text.from_markup(self._figures())]
         lines += [_in_one_line(line) for line in self._recent]
         if self._note:
@@ -184,7 +193,7 @@ class Progress:
     def _figures(self) -> str:
         peak = f", {percent(self._best_percent)} of peak" if self._best_percent else ""
         return (
-            f"  {self._tried} kernels tried, {self._correct} correct, "
+            f"  {counted(self._tried, 'kernel')} tried, {self._correct} correct, "
             f"best [bold green]{milliseconds(self._best_ms)}[/] ({self._speedup()}{peak})"
         )
 

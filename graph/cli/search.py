@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import AsJson, Backend, ReferenceFile, Target
-from .output import CommandError, console, duration, milliseconds, percent, print_error, print_json
+from .output import CommandError, console, counted, duration, milliseconds, percent, print_error, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -379,19 +379,20 @@ def _inputs(
     """What to search for, each with its name; every name is checked before anything starts."""
     from nodes.problems import known_names, named_problem
 
-    from .sources import problem_name, read_source
+    from .sources import own_problem, read_source, tell_which_kernel
 
     if kernel or reference:
         if names or kernel is None or reference is None:
             raise CommandError(
                 "a kernel of your own takes both --kernel and --reference, and no problem's name", exit_code=2
             )
-        name = problem_name(kernel)
+        name = own_problem(reference, kernel).name
         own = {
             "name": name,
             "kernel": read_source(kernel, "kernel"),
             "reference": read_source(reference, "reference"),
         }
+        tell_which_kernel(kernel, own["kernel"])
         return [(name, own)]
     if not names:
         raise CommandError(
@@ -465,8 +466,8 @@ def _print_result(screen: Console, result: Result) -> None:
     )
     cost = f", {result.tokens:,} tokens, {result.usd:.2f} USD" if result.usd else ""
     screen.print(
-        f"{result.kernels_evaluated} kernels tried, {result.kernels_correct} correct, "
-        f"{result.iterations} rounds, {duration(result.wall_s)}{cost}"
+        f"{counted(result.kernels_evaluated, 'kernel')} tried, {result.kernels_correct} correct, "
+        f"{counted(result.iterations, 'round')}, {duration(result.wall_s)}{cost}"
     )
     if result.stopped:
         screen.print(f"ended early: {result.stopped}", markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .output import CommandError
+from .output import CommandError, print_error
 
 if TYPE_CHECKING:
     from nkibench.problem import Problem
@@ -43,7 +43,6 @@ def chosen_problem(problem: str | None, reference: Path | None, kernel: Path) ->
         CommandError: both or neither are given, or the reference cannot be read.
         nkibench.errors.NKIBenchError: there is no such problem, or the reference is not one.
     """
-    from nkibench.registry import user_problem
     from nodes.problems import named_problem
 
     if problem and reference:
@@ -55,9 +54,36 @@ def chosen_problem(problem: str | None, reference: Path | None, kernel: Path) ->
             "say what the kernel must compute: --problem NAME (see: accelopt problems) or --reference FILE",
             exit_code=2,
         )
+    return own_problem(reference, kernel)
+
+
+def own_problem(reference: Path, kernel: Path) -> Problem:
+    """The problem of a user's own kernel and reference. Neither file is run for it.
+
+    Raises:
+        CommandError: a file cannot be read, or the reference is not one; names the file.
+    """
+    from nkibench.errors import InvalidReference
+    from nkibench.registry import user_problem
+
     # Handed over as text, it is a stranger's and runs confined like the kernel itself.
     text = read_source(reference, "reference")
-    return user_problem(text, read_source(kernel, "kernel"), name=problem_name(kernel), measure=False)
+    try:
+        return user_problem(text, read_source(kernel, "kernel"), name=problem_name(kernel), measure=False)
+    except InvalidReference as error:
+        # It was given as a text, so the message has no file's name.
+        raise CommandError(f"the reference {reference}{str(error).removeprefix('reference')}") from error
+
+
+def tell_which_kernel(path: Path, source: str) -> None:
+    """Say which function is the kernel where a file has several; the others can only be its helpers."""
+    from tools.gate import kernel_names
+
+    names = kernel_names(source)
+    if len(names) > 1:
+        print_error(
+            f"{path} has several functions under @nki.jit; the last, {names[-1]}, is the kernel", mark="note"
+        )
 
 
 def problem_name(path: Path) -> str:

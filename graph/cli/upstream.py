@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from .options import AsJson
-from .output import CommandError, console, print_json
+from .output import CommandError, console, counted, print_json
 from .runs import open_ledger
 
 
@@ -65,4 +65,4 @@ def export(
     if as_json:
         print_json({"summary_path": str(path), "kernels": len(results)})
     else:
-        console().print(f"{len(results)} kernels written below {output}", markup=False)
+        console().print(f"{counted(len(results), 'kernel')} written below {output}", markup=False)

@@ -93,13 +93,13 @@ def test_an_unknown_problem_is_answered_with_the_nearest(accelopt, tmp_path, lin
         ("optimize", "name a problem"),
         ("optimize silu --kernel k.py", "--reference"),
         ("optimize silu --preset fast", "no preset 'fast'; there are paper, quick"),
-        ("optimize silu --beam 0", "beam"),
-        ("optimize silu --set beem=3", "beem"),
+        ("optimize silu --beam 0", "beam cannot be 0: it should be"),
+        ("optimize silu --set beem=3", "no setting beem; did you mean beam?"),
         ("optimize silu --set beem", "NAME=VALUE"),
         ("optimize silu --model boss=x", "no role 'boss'"),
         ("optimize silu --base-url http://127.0.0.1:1/v1", "--base-url needs --model"),
         ("optimize silu --price cheap", "MODEL=IN/OUT"),
-        ("optimize silu --target trn9", "trn9"),
+        ("optimize silu --target trn9", "'--target': 'trn9' is not one of"),
         ("evaluate", "Missing argument"),
         ("evaluate nothing.py --problem silu", "cannot read the kernel nothing.py: No such file"),
         ("profile . --problem silu", "cannot read the kernel .: Is a directory"),
@@ -128,6 +128,45 @@ def test_a_file_that_is_no_kernel_is_refused_before_any_work(accelopt, tmp_path,
     kernel = tmp_path / "kernel.py"
     kernel.write_bytes(content)
     assert told in refused(accelopt("evaluate", str(kernel), "--problem", "silu"))
+
+
+def test_the_help_that_answers_a_bare_command_is_no_error(accelopt):
+    code, out, err = accelopt()
+    assert code == 2 and "Usage: accelopt" in out and err == ""
+
+
+def test_ctrl_c_is_told_wherever_it_falls(accelopt, monkeypatch):
+    def pressed():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("graph.cli.runs.open_ledger", pressed)
+    code, out, err = accelopt("runs")
+    assert code == 130 and out == "" and err.startswith("error: interrupted; ")
+
+
+@pytest.mark.parametrize("command", [("evaluate",), ("optimize", "--kernel")])
+def test_a_reference_that_is_none_is_named_by_its_file(accelopt, tmp_path, command):
+    kernel, reference = tmp_path / "kernel.py", tmp_path / "my ref.py"
+    kernel.write_text("x = 1\n")
+    for text, told in (("def forward(x): return x", "defines no function get_inputs()"), ("(", "line 1")):
+        reference.write_text(text)
+        said = refused(accelopt(*command, str(kernel), "--reference", str(reference)))
+        assert str(reference) in said and told in said
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('problems = ["slu"]', "unknown problem 'slu'"),
+        ('problems = ["silu"]\n[variants.a]\nmemry = "off"', "variant a: there is no setting memry"),
+        ('problems = ["silu"]\npreset = "fast"', "no preset 'fast'"),
+        ('problems = ["silu"]\nvariant = 1', "there is no setting variant; did you mean variants?"),
+    ],
+)
+def test_what_is_wrong_with_an_ablation_is_told_with_its_file(accelopt, tmp_path, text, told):
+    spec = tmp_path / "a.toml"
+    spec.write_text(f'name = "a"\n{text}\n')
+    assert refused(accelopt("ablate", str(spec))).startswith(f"{spec}: {told}")
 
 
 def test_a_refusal_as_json_is_one_document_too(accelopt):

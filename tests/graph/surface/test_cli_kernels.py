@@ -139,3 +139,13 @@ def test_doctor_says_what_a_device_needs(accelopt):
 def test_a_device_that_is_not_there_is_not_replaced_by_a_simulation(accelopt, baseline):
     code, out, err = accelopt("evaluate", baseline, "--problem", "silu", "--small", "--backend", "neuron")
     assert code == 1 and out == "" and "no Neuron device" in err
+
+
+def test_of_several_functions_the_last_is_the_kernel_and_that_is_said(accelopt, tmp_path, baseline):
+    text = baseline.read_text()
+    helper = "\n\n@nki.jit\ndef helper(x):\n    return x\n\n\n@nki.jit"
+    several = tmp_path / "several.py"
+    several.write_text(text.replace("@nki.jit", helper.strip("\n"), 1))
+    code, _, err = accelopt("profile", str(several), "--problem", "silu", "--small")
+    assert code == 0 and err.startswith("note: ") and err.count("\n") == 1
+    assert "the last, kernel, is the kernel" in err

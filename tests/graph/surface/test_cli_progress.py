@@ -86,4 +86,14 @@ def test_a_resumed_run_needs_no_start_to_be_shown(paper):
     progress({"event": "round_started", "round": 3, "candidates": 1})
     progress(GOOD)
     progress(FINISHED)
-    assert "1 kernels tried" in shown(paper, progress)
+    assert "1 kernel tried" in shown(paper, progress)
+
+
+def test_the_head_of_the_panel_stays_one_line_on_a_narrow_terminal():
+    for width in (72, 80, 200):
+        narrow = Console(file=io.StringIO(), width=width)
+        progress = Progress(narrow, beam=1, plans=2, samples=1)
+        progress({**STARTED, "problem": "rope_single_freq_apply"})
+        progress({"event": "round_started", "round": 1, "candidates": 1})
+        head, figures, *_ = shown(narrow, progress).splitlines()
+        assert "round 1/2" in head and "time left: not known yet" in head and "kernels tried" in figures
