@@ -1,12 +1,14 @@
 """`accelopt evaluate`, `profile`, `problems` and `doctor` on the real simulator, at small shapes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from graph.cli.entry import run
 from nkibench.registry import load_problem, problem_names
 
+ROOT = Path(__file__).resolve().parents[3]
 HEAD = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n"
 BAD = {
     "a kernel without the decorator": ("def kernel(x):\n    return x\n", "rejected", "@nki.jit"),
@@ -116,6 +118,15 @@ def test_problems_lists_each_with_its_baseline_on_both_targets(accelopt):
         for target in ("trn1", "trn2"):
             assert one["baseline_latency_ms"][target] > 0
             assert 0 < one["baseline_percent_of_peak"][target] < 100
+    documented = (ROOT / "docs" / "nkibench.md").read_text(encoding="utf-8")
+    for one in listed:
+        figures = (
+            f"{one[key][target]:.{digits}f}"
+            for target in ("trn1", "trn2")
+            for key, digits in (("baseline_latency_ms", 3), ("baseline_percent_of_peak", 1))
+        )
+        row = next(line for line in documented.splitlines() if line.startswith(f"| {one['name']} |"))
+        assert row.endswith(f"| {' | '.join(figures)} |"), "docs/nkibench.md has other figures"
 
 
 def test_doctor_says_line_by_line_what_works(accelopt):
