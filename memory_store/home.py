@@ -22,6 +22,8 @@ from .errors import HomeError
 HOME_VARIABLE = "ACCELOPT_HOME"
 POSTGRES_VARIABLE = "ACCELOPT_POSTGRES_URL"
 
+_CLAIM_WAIT_S = 0.3
+
 
 @dataclass(frozen=True)
 class Home:
@@ -80,7 +82,8 @@ class Home:
         """
         lock = FileLock(self.run_path(run_id) / "claim", thread_local=False)
         try:
-            lock.acquire(timeout=0)
+            # Not at once: `is_abandoned` holds it for a moment.
+            lock.acquire(timeout=_CLAIM_WAIT_S)
         except Timeout:
             raise HomeError(
                 f"another process is working on the run {run_id}; wait for it or stop it"
@@ -89,6 +92,18 @@ class Home:
             yield
         finally:
             lock.release()
+
+    def is_abandoned(self, run_id: str) -> bool:
+        """Whether a process of this machine once worked on the run and none does now: it ended or was killed."""
+        path = self.runs_path / run_id / "claim"
+        if not path.exists():
+            # Nobody claims the runs of a server, which takes them up by itself.
+            return False
+        try:
+            with FileLock(path, thread_local=False).acquire(timeout=0):
+                return True
+        except (Timeout, OSError):
+            return False
 
     def prepare(self) -> Home:
         """Make the folders and prove that they can be written.

@@ -15,7 +15,7 @@ from nkibench.roofline import peak_ms
 from nodes.problems import named_problem
 from tools.profile import Bounds, Profile
 
-from .summary import models_of
+from .summary import as_it_stands, models_of
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def read_story(ledger: Ledger, run_id: str) -> Story:
     """
     from memory_store.ledger.records import now
 
-    run = ledger.find_run(run_id)
+    run = as_it_stands(ledger.find_run(run_id))
     names = [row.problem for row in ledger.problems(run.id)]
     return Story(
         run=run,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import exp, log
 from typing import Any
 
-from memory_store.ledger import Grouping, Ledger, RunRecord
+from memory_store.home import find_home
+from memory_store.ledger import Grouping, Ledger, RunRecord, RunStatus
 from nkibench.errors import NKIBenchError
 from nkibench.roofline import percent_of_peak
 from nodes.problems import named_problem
@@ -29,8 +30,19 @@ def models_of(settings: dict[str, Any]) -> list[str]:
     return named
 
 
+def as_it_stands(run: RunRecord) -> RunRecord:
+    """A run with the status that is true: one whose process was killed could not write down that it ended."""
+    home = find_home()
+    # Where the ledger is shared, the process may be another machine's.
+    if run.status is not RunStatus.RUNNING or home.postgres_url or not home.is_abandoned(run.id):
+        return run
+    note = f"cut off; go on with: accelopt resume {run.id}"
+    return run.model_copy(update={"status": RunStatus.STOPPED, "note": note})
+
+
 def run_summary(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
     """One run as plain JSON: how it stands, what it gained and what it cost."""
+    run = as_it_stands(run)
     gains = _gains(ledger, run)
     spent = ledger.total_spending(run.id)
     counts = ledger.counts(run.id)

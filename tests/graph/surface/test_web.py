@@ -50,3 +50,21 @@ def test_a_run_that_could_not_start_is_listed_with_its_problem_and_the_reason(cl
         ledger.set_run_status("r", RunStatus.FAILED, "no device")
     page = client.get("/dashboard").text
     assert "<td>mamba</td>" in page and '<span title="no device">failed</span>' in page
+
+
+def test_a_run_whose_process_was_killed_is_not_shown_at_work(client, home):
+    with Ledger(home.ledger_url) as ledger:
+        ledger.start_run("r", problems=["mamba"], settings={}, seed=0, target="trn1", backend="simulator")
+    with home.claim_run("r"):
+        (run,) = client.get("/dashboard/runs.json").json()
+        assert run["status"] == "running" and "refresh" in client.get("/dashboard").text
+    (run,) = client.get("/dashboard/runs.json").json()
+    assert run["status"] == "stopped" and "accelopt resume r" in run["note"]
+    assert "refresh" not in client.get("/dashboard").text
+    assert "cut off" in client.get("/dashboard/runs/r").text
+
+
+def test_a_servers_run_which_nobody_claims_is_at_work(client, home):
+    with Ledger(home.ledger_url) as ledger:
+        ledger.start_run("r", problems=["mamba"], settings={}, seed=0, target="trn1", backend="simulator")
+    assert client.get("/dashboard/runs.json").json()[0]["status"] == "running"
