@@ -44,6 +44,11 @@ def ablate(
         todo = cells(wanted, home)
     except (RunError, NKIBenchError) as error:
         raise CommandError(f"{spec}: {error}") from error
+    if csv is not None:
+        # Now, not after a night's work.
+        if csv.is_dir():
+            raise CommandError(f"{csv} is a folder; name the file to write the table to")
+        csv.parent.mkdir(parents=True, exist_ok=True)
     screen = console()
 
     def announce(number: int, cell: Cell) -> Mapping[str, Any]:

@@ -169,6 +169,12 @@ def test_what_is_wrong_with_an_ablation_is_told_with_its_file(accelopt, tmp_path
     assert refused(accelopt("ablate", str(spec))).startswith(f"{spec}: {told}")
 
 
+def test_a_table_that_cannot_be_written_is_told_before_the_runs(accelopt, tmp_path):
+    spec = tmp_path / "a.toml"
+    spec.write_text('name = "a"\nproblems = ["silu"]\n')
+    assert "is a folder" in refused(accelopt("ablate", str(spec), "--csv", str(tmp_path)))
+
+
 def test_a_refusal_as_json_is_one_document_too(accelopt):
     code, out, err = accelopt("optimize", "slu", "--json")
     assert code == 1 and "did you mean silu" in json.loads(out)["error"] and err.count("\n") == 1
