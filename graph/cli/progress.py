@@ -41,13 +41,15 @@ class Progress:
             beam: candidates a round at most.
             plans: plans for each.
             samples: kernels for each plan.
-            facts: what `run_started` told when the run was begun, for one that is taken up again.
+            facts: for a run that is taken up again, what `run_started` told when it was begun, with its
+                `best_latency_ms`, the `round` it has done, and what it has `tried`: round, slot, whether correct.
         """
         self._console = console
         self._beam, self._per_candidate = beam, plans * samples
         self._live: Live | None = None
         self._began = time.monotonic()
         self._facts: Mapping[str, Any] = facts or {}
+        self._counted: set[tuple[int, str]] = set()
         self._titles: dict[tuple[Any, Any], str] = {}
         self._round = 0
         self._in_round = 0
@@ -60,6 +62,8 @@ class Progress:
         self._best_percent: float | None = None
         self._recent: list[str] = []
         self._note = ""
+        if facts:
+            self._take_up(facts)
 
     def __enter__(self) -> Self:
         """Take the terminal."""
@@ -118,6 +122,15 @@ class Progress:
             lines.append(Text(self._note, style="yellow"))
         return Group(*lines)
 
+    def _take_up(self, facts: Mapping[str, Any]) -> None:
+        """Begin where the run stood, not at nothing."""
+        self._round = int(facts.get("round") or 0)
+        self._best_ms = facts.get("best_latency_ms") or facts.get("baseline_latency_ms")
+        for round, slot, correct in facts.get("tried", ()):
+            self._counted.add((round, slot))
+            self._tried += 1
+            self._correct += correct
+
     def _on_run_started(self, event: Mapping[str, Any]) -> None:
         self._facts = event
         self._best_ms = event["baseline_latency_ms"]
@@ -143,13 +156,16 @@ class Progress:
     def _on_evaluated(self, event: Mapping[str, Any]) -> None:
         if self._first_done is None:
             self._first_done, self._began = self._done, time.monotonic()
-        # A draft without a kernel is work done, and nothing tried.
-        self._tried += event.get("kernel_id") is not None
+        # A draft without a kernel is work done, and nothing tried; one of before a stop was counted then.
+        place = (event["round"], f"{event['candidate']}.{event['plan']}.{event['sample']}")
+        is_new = place not in self._counted
+        self._counted.add(place)
+        self._tried += is_new and event.get("kernel_id") is not None
         self._done += 1
         self._in_round += 1
         latency = event.get("latency_ms")
         good = event.get("status") == "correct" and latency is not None
-        self._correct += good
+        self._correct += good and is_new
         if good and latency is not None and (self._best_ms is None or latency < self._best_ms):
             self._best_ms, self._best_percent = float(latency), None
         self._remember(event, good)

@@ -272,6 +272,8 @@ def _go_on(record: RunRecord, as_json: bool, **changes: Any) -> tuple[dict[str, 
     with open_ledger() as ledger:
         assert ledger is not None
         begun = ledger.problems(record.id)
+        tried = [one for one in ledger.candidates(record.id) if one.round and one.kernel_id]
+        best = ledger.best(record.id, begun[0].problem) if begun else None
     context = RunContext.model_validate(record.settings)
 
     def search(options: dict[str, Any]) -> Result:
@@ -286,6 +288,9 @@ def _go_on(record: RunRecord, as_json: bool, **changes: Any) -> tuple[dict[str, 
             "target": record.target,
             "baseline_latency_ms": begun[0].baseline_latency_ms,
             "iterations": changes.get("iterations") or context.iterations,
+            "round": begun[0].rounds_done,
+            "best_latency_ms": best.latency_ms if best else None,
+            "tried": [(one.round, one.slot, one.status == "correct") for one in tried],
         }
     return _run(", ".join(record.problems), context, search, as_json, facts)
 

@@ -20,6 +20,7 @@ DRAFT = {"event": "evaluated", "round": 1, "candidate": 0, "plan": 0, "sample": 
 GOOD = {**DRAFT, "status": "correct", "latency_ms": 1.6, "speedup": 1.25, "error": None}
 BAD = {
     **DRAFT,
+    "plan": 1,
     "status": "compile_error",
     "latency_ms": None,
     "speedup": None,
@@ -97,3 +98,21 @@ def test_the_head_of_the_panel_stays_one_line_on_a_narrow_terminal():
         progress({"event": "round_started", "round": 1, "candidates": 1})
         head, figures, *_ = shown(narrow, progress).splitlines()
         assert "round 1/2" in head and "time left: not known yet" in head and "kernels tried" in figures
+
+
+def test_a_run_taken_up_again_is_shown_from_where_it_stood(paper):
+    facts = {
+        **STARTED,
+        "round": 1,
+        "best_latency_ms": 1.6,
+        "tried": [(1, "0.0.0", True), (1, "0.1.0", False)],
+    }
+    progress = Progress(paper, beam=1, plans=2, samples=1, facts=facts)
+    panel = shown(paper, progress)
+    assert "round 1/2" in panel and "2 kernels tried, 1 correct" in panel and "1.6 ms (1.25x)" in panel
+    # A kernel of the interrupted round that is told again counts once.
+    progress({"event": "round_started", "round": 1, "candidates": 1})
+    progress(GOOD)
+    assert "2 kernels tried, 1 correct" in shown(paper, progress)
+    progress({**GOOD, "round": 2})
+    assert "3 kernels tried, 2 correct" in shown(paper, progress)
