@@ -15,6 +15,8 @@ from .output import console, percent, print_json
 if TYPE_CHECKING:
     from memory_store.ledger import Ledger
 
+_WIDEST = 400
+
 RunName = Annotated[
     str,
     typer.Argument(help="A run's id, how it begins, or `last`; see: accelopt runs", show_default=False),
@@ -42,7 +44,13 @@ def runs(
     if not found:
         console().print("no runs yet; try: accelopt optimize silu")
         return
-    console().print(_table(found))
+    screen = console()
+    table = _table(found)
+    if screen.measure(table, options=screen.options.update(width=_WIDEST)).maximum <= screen.width:
+        screen.print(table)
+        return
+    for run in found:
+        screen.print(_two_lines(run), markup=False, soft_wrap=True)
 
 
 class Part(StrEnum):
@@ -58,7 +66,7 @@ def cost(
         list[str],
         typer.Argument(
             help="Runs to compare; a series (its id is told by accelopt optimize) counts as one.",
-            metavar="RUN...",
+            metavar="RUN",
             show_default=False,
         ),
     ],
@@ -151,6 +159,20 @@ def _table(found: list[dict[str, Any]]) -> Any:
                 *([f"{run['usd']:.2f}" if first else ""] if paid else []),
             )
     return table
+
+
+def _two_lines(run: dict[str, Any]) -> str:
+    """A run where the table has no room: its id in one piece, for copying, and its figures below."""
+    gains = [
+        f"{gain['speedup']:.2f}x, {percent(gain.get('best_percent_of_peak'))} of peak"
+        for gain in run["problems"]
+        if gain.get("speedup")
+    ]
+    paid = [f"{run['usd']:.2f} USD"] if run["usd"] else []
+    counts = f"{run['kernels_correct']}/{run['kernels_evaluated']} correct"
+    return f"{run['run_id']}\n  " + ", ".join(
+        [run["status"], run["target"], *gains, counts, _clock(run["wall_s"]), *paid]
+    )
 
 
 def _clock(seconds: float) -> str:

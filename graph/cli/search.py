@@ -56,7 +56,7 @@ def optimize(
     problems: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROBLEM]...",
+            metavar="PROBLEM",
             help="Problems of the benchmark, or `all`; see: accelopt problems",
             show_default=False,
         ),

@@ -39,7 +39,7 @@ def import_nkibench(
 
 
 def export(
-    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs whose best kernels to write.")],
+    names: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs whose best kernels to write.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
     format: Annotated[Literal["nkibench"], typer.Option(help="The layout.")] = "nkibench",
     as_json: AsJson = False,

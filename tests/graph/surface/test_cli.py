@@ -10,6 +10,7 @@ import pytest
 
 from graph.cli.entry import run
 from graph.cli.settings import run_context
+from memory_store.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -204,6 +205,16 @@ def test_runs_tells_what_each_gained(accelopt, recorded):
         42.7, abs=0.1
     )
     assert "1.60x" in accelopt("runs")[1]
+
+
+def test_a_runs_id_stays_in_one_piece_on_a_narrow_terminal(accelopt, home, monkeypatch):
+    name = "rope_single_freq_apply-20261201-133402-2d78"
+    with Ledger(home.ledger_url) as ledger:
+        ledger.start_run(name, problems=["silu"], settings={}, seed=0, target="trn1", backend="simulator")
+    for columns in ("80", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        _, out, _ = accelopt("runs")
+        assert name in out and "running" in out
 
 
 def test_cost_compares_money_with_gain(accelopt, recorded):
