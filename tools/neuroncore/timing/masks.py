@@ -7,7 +7,7 @@ one axis cut that axis; a condition over several axes (a triangle) is taken by i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -80,6 +80,46 @@ class Mask:
             free = free * shares[axis]
         return rows, free
 
+    def changing(
+        self, slot: int, trips: int, inner: Mapping[int, int], values: list[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Where what the mask leaves may differ from one iteration of a loop to the next.
+
+        A condition is monotone in the loop's value: it holds nowhere, then in part, then everywhere (or the other way
+        round), and only from its first part to its last is an iteration unlike the one before.
+
+        Args:
+            slot: of the loop.
+            trips: its iterations.
+            inner: iterations of the loops inside it, by slot.
+            values: current values of all slots, for the loops outside.
+
+        Yields:
+            first and last iteration of each such stretch.
+        """
+        for condition in self.conditions:
+            low = high = condition.const
+            coefficient = 0
+            for var, place in zip(self.variables, self.slots, strict=True):
+                step = condition.coefficient(var)
+                if place == slot:
+                    coefficient = step
+                    continue
+                span = step * (inner[place] - 1) if place in inner else step * values[place]
+                low += span if place not in inner else min(span, 0)
+                high += span if place not in inner else max(span, 0)
+            for axis in condition.axes():
+                span = condition.coefficient(axis) * (self.shape[axis] - 1)
+                low, high = low + min(span, 0), high + max(span, 0)
+            if not coefficient:
+                continue
+            if coefficient > 0:
+                first, last = -(high // coefficient), -(low // coefficient)
+            else:
+                first, last = low // -coefficient + 1, high // -coefficient + 1
+            if last >= 1 and first < trips:
+                yield max(first, 1), last
+
     def _area(self, condition: Affine, axes: tuple[int, ...], base: np.ndarray) -> np.ndarray:
         """Share of a tile on which a condition over several axes holds, by a coarse grid."""
         grid = np.zeros(1)
@@ -96,8 +136,14 @@ class Mask:
         if not trips:
             rows, free = self._shares(())
             return rows * free, rows, float(rows * free > 0)
+        most = max(trips)
         if math.prod(trips) > _MAX_COMBINATIONS:
-            trips = [min(t, max(2, int(_MAX_COMBINATIONS ** (1 / len(trips))))) for t in trips]
-        grids = np.meshgrid(*[np.arange(t) for t in trips], indexing="ij")
+            most = max(2, int(_MAX_COMBINATIONS ** (1 / len(trips))))
+        grids = np.meshgrid(*[_spread(t, most) for t in trips], indexing="ij")
         rows_, free_ = self.grids([g.ravel() for g in grids])
         return float((rows_ * free_).mean()), float(rows_.mean()), float(((rows_ * free_) > 0).mean())
+
+
+def _spread(trips: int, most: int) -> np.ndarray:
+    """Values of a loop, all or evenly spread ones: its first alone may be unlike the others."""
+    return np.arange(trips) if trips <= most else np.linspace(0, trips - 1, most).round().astype(int)

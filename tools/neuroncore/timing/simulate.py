@@ -146,11 +146,17 @@ class Simulation:
             if self.issued - issued < self.window_size and done < total // 2:
                 # What came before the loop still holds it back through the window.
                 continue
+            if block.masks and done > 1 and not block.alike(done - 1, self.values):
+                # This iteration did not do what the one before did: progress is measured anew.
+                marks = []
             marks.append(self._mark())
             if len(marks) < MIN_HEAD or total - done <= 2:
                 continue
             cycle = settled_cycle(marks)
-            skip = (total - done - 1) // cycle * cycle if cycle else 0
+            left = total - done - 1
+            if block.masks:
+                left = min(left, block.alike(done, self.values))
+            skip = left // cycle * cycle if cycle else 0
             if skip * (self.executed - executed) >= WORTH_SKIPPING * done and skip:
                 self._skip(block, skip, cycle, marks)
                 done += skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ..compiler.program import Engine, Nest, Node, Op, Program
 from ..ir import Access, LoopKind, LoopVar
@@ -77,6 +78,8 @@ class Block:
         total: iterations of all of them together.
         body: of the innermost.
         touched: storages used inside, with whether the loops recycle their units (or only add to them).
+        masks: masks inside that depend on the loop (it is iterated on its own then), with the iterations of the loops
+            between, by slot.
     """
 
     nests: list[Nest]
@@ -84,6 +87,21 @@ class Block:
     total: int
     body: list[Step | Block]
     touched: list[tuple[Storage, bool]]
+    masks: list[tuple[Mask, dict[int, int]]]
+
+    def alike(self, iteration: int, values: list[int]) -> int:
+        """How many iterations from one on have masks that leave the same as in the iteration before it.
+
+        Args:
+            iteration: not the first.
+            values: current values of all slots.
+        """
+        end = self.total
+        for mask, inner in self.masks:
+            for first, last in mask.changing(self.slots[0], self.total, inner, values):
+                if last >= iteration:
+                    end = min(end, max(first, iteration))
+        return end - iteration
 
 
 class Preparation:
@@ -123,7 +141,9 @@ class Preparation:
         for n in chain:
             total *= n.trips
         slots = [self._slot(n.var) for n in chain]
-        return Block(chain, slots, total, self._nodes(chain[-1].body), self._touched(nest))
+        body = self._nodes(chain[-1].body)
+        masks = list(_masks(body, slots[0], {})) if len(chain) == 1 else []
+        return Block(chain, slots, total, body, self._touched(nest), masks)
 
     def _touched(self, nest: Nest) -> list[tuple[Storage, bool]]:
         inside: set[Nest] = set()
@@ -190,11 +210,25 @@ def _sequential(storage: Storage) -> bool:
 
 
 def _guards(nest: Nest) -> set[LoopVar]:
-    """Loop variables that decide whether some op under a loop runs."""
+    """Loop variables that decide whether some op under a loop runs, and how much of its tile."""
     found: set[LoopVar] = set()
     for node in nest.body:
         if isinstance(node, Nest):
             found |= _guards(node)
         else:
             found.update(node.once, node.after_first, node.last_of)
+            for condition in node.mask:
+                found.update(condition.loops())
     return found
+
+
+def _masks(
+    body: list[Step | Block], slot: int, inner: dict[int, int]
+) -> Iterator[tuple[Mask, dict[int, int]]]:
+    """Masks under a loop that depend on it, with the iterations of the loops between."""
+    for node in body:
+        if isinstance(node, Block):
+            trips = {s: n.trips for s, n in zip(node.slots, node.nests, strict=True)}
+            yield from _masks(node.body, slot, {**inner, **trips})
+        elif node.mask is not None and slot in node.mask.slots:
+            yield node.mask, inner

@@ -3,6 +3,7 @@
 import pytest
 
 from tools.neuroncore.compiler import compile_kernel
+from tools.neuroncore.estimate import estimate
 from tools.neuroncore.machine import TRN1
 from tools.neuroncore.timing import layout, simulate, steady
 from tools.neuroncore.timing.simulate import Simulation
@@ -15,6 +16,10 @@ NAMES = [
     "rope_narrow",
     "bmm_softmax_one_pass",
 ]
+
+
+def latency_ms(kernel):
+    return estimate(kernel).latency_ms
 
 
 def end_ns(kernel, machine=TRN1):
@@ -110,3 +115,48 @@ return out
 """
     kernel = traced(body, x=(128, 128), y=(128, 512))
     assert end_ns(kernel) > end_ns(kernel, TRN1.replace(vector_scalar_port_shared=0))
+
+
+@pytest.mark.parametrize(
+    ("idle", "loop"),
+    [(0, "affine_range"), (3, "affine_range"), (3, "sequential_range"), (40, "affine_range")],
+)
+def test_iterations_that_masks_switch_on_late_are_paid_for(traced, idle, loop):
+    # A loop whose first iterations do nothing looks settled; what follows must not be taken to be like them.
+    body = f"""
+out = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+p, f = nl.mgrid[0:128, 0:32]
+for i in nl.{loop}({64 * (idle + 1)}):
+    column = (i - {64 * idle}) * 32 + f
+    tile = nl.load(x[p, column], mask=(column >= 0))
+    nl.store(out[p, column], nl.exp(tile, mask=(column >= 0)), mask=(column >= 0))
+return out
+"""
+    plain = """
+out = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+for i in nl.affine_range(64):
+    nl.store(out[:, nl.ds(32 * i, 32)], nl.exp(nl.load(x[:, nl.ds(32 * i, 32)])))
+return out
+"""
+    late = latency_ms(traced(body, x=(128, 2048)))
+    # In order, loads do not overlap as much, so that it may only take longer.
+    assert late >= 0.999 * latency_ms(traced(plain, x=(128, 2048)))
+    if loop == "affine_range":
+        assert late <= 1.01 * latency_ms(traced(plain, x=(128, 2048)))
+
+
+def test_a_triangle_of_work_costs_half_of_the_square(traced):
+    body = """
+out = nl.ndarray((64, nl.par_dim(128), 512), dtype=x.dtype, buffer=nl.shared_hbm)
+tile = nl.load(x)
+total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+for i in nl.sequential_range(64):
+    for j in nl.sequential_range(64):
+        total[...] = nl.add(total, tile{mask})
+    nl.store(out[i], total)
+return out
+"""
+    square = latency_ms(traced(body.replace("{mask}", ""), x=(128, 512)))
+    triangle = latency_ms(traced(body.replace("{mask}", ", mask=(i >= j)"), x=(128, 512)))
+    empty = latency_ms(traced(body.replace("{mask}", ", mask=(i >= j + 64)"), x=(128, 512)))
+    assert (triangle - empty) / (square - empty) == pytest.approx(0.5, abs=0.03)
