@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..ir import Kernel
 from ..machine import Machine
-from .capacity import fit
+from .capacity import check_psum, fit
 from .chains import merge_scalar_chains
 from .fills import distribute_fills
 from .fusion import fuse_nests
@@ -21,8 +21,13 @@ __all__ = ["Engine", "Kind", "Nest", "Op", "Program", "Role", "Transfer", "compi
 
 
 def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
-    """Lower a kernel and run every pass, in the compiler's order."""
+    """Lower a kernel and run every pass, in the compiler's order.
+
+    Raises:
+        NKIError: for a kernel that does not fit into the on-chip memories.
+    """
     program = lower(kernel, machine)
+    check_psum(program, machine)
     distribute_fills(program)
     fuse_nests(program)
     hoist(program, machine)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from ..errors import NKIError
 from ..ir import Buffer, Tensor
 from ..machine import Machine
 from .liveness import Lifetime, Use, lifetimes, touched_bytes
@@ -40,8 +41,51 @@ _SMALLEST = 256
 
 
 def fit(program: Program, machine: Machine) -> None:
-    """Insert the reloads and spills that make the program fit."""
+    """Insert the reloads and spills that make the program fit.
+
+    Raises:
+        NKIError: if an op needs more at once than there is.
+    """
     _Fitting(program, machine).run()
+
+
+def check_psum(program: Program, machine: Machine) -> None:
+    """Refuse kernels that keep more matmul results in PSUM than it holds: nothing is ever spilled from there.
+
+    Asked before anything is moved, of what the kernel itself has put there. A tensor takes the bytes of what one
+    iteration of its scope touches, from its first to its last use; through loops that carry it, all the time.
+
+    Raises:
+        NKIError: where most is live, if that is too much.
+    """
+    capacity = int(machine.psum_banks) * int(machine.psum_bank_bytes)
+    spans: dict[Nest, tuple[int, int]] = {}
+    for position, (_, loops) in enumerate(program.walk()):
+        for nest in loops:
+            spans[nest] = (spans.get(nest, (position, 0))[0], position)
+    changes: dict[int, int] = {}
+    for life in lifetimes(program).values():
+        if life.tensor.buffer is Buffer.PSUM:
+            carrying = [spans[inner[0]] for use in life.uses if (inner := life.inner_loops(use))]
+            used = [(use.position, use.position) for use in (life.uses[0], life.uses[-1])]
+            first = min(start for start, _ in (*used, *carrying))
+            last = max(end for _, end in (*used, *carrying))
+            changes[first] = changes.get(first, 0) + life.footprint_bytes()
+            changes[last + 1] = changes.get(last + 1, 0) - life.footprint_bytes()
+    live = most = where = 0
+    for position in sorted(changes):
+        live += changes[position]
+        if live > most:
+            most, where = live, position
+    if most > capacity:
+        op = next(op for k, (op, _) in enumerate(program.walk()) if k == where)
+        raise NKIError(
+            "psum_capacity_exceeded",
+            f"{most / 1024:.0f} KiB per partition of matmul results are kept in psum at once, which has "
+            f"{capacity / 1024:.0f}, in {machine.psum_banks:g} banks",
+            line=op.line,
+            remedy="copy results to sbuf before starting others, or block the loops so that fewer are open at a time",
+        )
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -215,11 +259,8 @@ class _Fitting:
                 break
             victim = self._victim(worst)
             if victim is None:
-                self.program.notes.append(
-                    f"line {worst.op.line}: needs {self._rigid(worst) / 1024:.0f} KiB per partition at once"
-                )
-                break
-            if victim.elastic:
+                self._drop_small(worst, excess)
+            elif victim.elastic:
                 victim.flexible = True
             else:
                 self._stream(victim, excess)
@@ -266,18 +307,47 @@ class _Fitting:
         return array.tile_bytes >= _SMALLEST
 
     def _victim(self, point: _Point) -> _Array | None:
-        touched = {a.tensor for a in (*point.op.tiles_read(), *point.op.writes)}
         candidates = [
             a
-            for a in point.live
-            if not (a.streamed or a.flexible)
-            and self._spillable(a)
-            and (a.elastic or a.size * _WORTH_STREAMING_SHARE >= self.capacity)
-            and (a.life.tensor not in touched or a.size > self._slice(a))
+            for a in self._movable(point)
+            if self._spillable(a) and (a.elastic or a.size * _WORTH_STREAMING_SHARE >= self.capacity)
         ]
         if not candidates:
             return None
         return min(candidates, key=_distance)
+
+    def _movable(self, point: _Point) -> list[_Array]:
+        """What is live around an op and could be elsewhere meanwhile."""
+        touched = {a.tensor for a in (*point.op.tiles_read(), *point.op.writes)}
+        return [
+            a
+            for a in point.live
+            if not (a.streamed or a.flexible) and (a.life.tensor not in touched or a.size > self._slice(a))
+        ]
+
+    def _drop_small(self, point: _Point, excess: float) -> None:
+        """Has arrays leave that are too small to be worth it, as many as it takes: nothing larger is left.
+
+        Raises:
+            NKIError: if what an op needs at once is more than there is.
+        """
+        for array in sorted(self._movable(point), key=_distance):
+            if excess <= 0:
+                return
+            array.flexible = array.elastic
+            if not array.elastic:
+                self._stream(array, excess)
+            excess -= array.size
+        if excess <= 0:
+            return
+        need = self._rigid(point) / 1024
+        if need * 1024 > self.capacity:
+            raise NKIError(
+                "sbuf_capacity_exceeded",
+                f"{need:.0f} KiB per partition are needed at once, sbuf has {self.capacity / 1024:.0f}",
+                line=point.op.line,
+                remedy="work on smaller tiles, or keep fewer of them",
+            )
 
     def _stream(self, array: _Array, excess: float) -> None:
         array.streamed = True

@@ -103,12 +103,26 @@ def _scope(tensor: Tensor, uses: list[Use]) -> tuple[Nest, ...]:
             patterns = {_coefficients(u.access, var) for u in uses}
             if len(patterns) > 1:
                 break
-            if not any(patterns.pop()):
-                first = uses[0]
-                if not first.write or first.op.accumulates:
-                    break
+            if not any(patterns.pop()) and not _overwritten(uses, depth, var):
+                break
         scope.append(nest)
     return tuple(scope)
+
+
+def _overwritten(uses: list[Use], depth: int, var: LoopVar) -> bool:
+    """Whether every iteration of a loop writes as much of a tensor as it reads, before it reads it.
+
+    What a mask leaves to the first iteration is not written in the others, whose value is then that of the one before.
+    """
+    written = 0
+    for use in uses:
+        nbytes = touched_bytes(use.access, use.loops[depth + 1 :])
+        if not use.write:
+            if nbytes > written:
+                return False
+        elif not use.op.accumulates and all(m.coefficient(var) == 0 for m in use.op.mask):
+            written += nbytes
+    return True
 
 
 def _coefficients(access: Access, var: LoopVar) -> tuple[int, ...]:

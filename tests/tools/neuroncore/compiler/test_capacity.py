@@ -4,6 +4,7 @@ import pytest
 
 from tools.neuroncore.compiler import compile_kernel
 from tools.neuroncore.counters import total
+from tools.neuroncore.errors import NKIError
 from tools.neuroncore.machine import TRN1
 
 KIB = 1024
@@ -64,3 +65,67 @@ def test_a_larger_memory_spills_less(traced):
     larger = TRN1.replace(sbuf_usable_bytes=600 * KIB)
     kernel = traced(body, x=(64, 128, 2048))
     assert total(compile_kernel(kernel, larger), larger).bytes["spill_save_bytes"] == 0
+
+
+OPEN_PRODUCTS = """
+out = nl.ndarray(({banks}, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+total = nl.zeros(({banks}, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+for k in nl.affine_range(4):
+    tile = nl.load(x[nl.ds(128 * k, 128), :])
+    for j in nl.affine_range({banks}):
+        total[j] += nisa.nc_matmul(tile[:, 0:128], tile)
+for j in nl.affine_range({banks}):
+    nl.store(out[j], nl.copy(total[j]))
+return out
+"""
+
+
+def test_products_may_be_open_in_every_bank_of_psum_and_in_no_more(traced):
+    compile_kernel(traced(OPEN_PRODUCTS.format(banks=8), x=(512, 512)), TRN1)
+    with pytest.raises(NKIError, match="18 KiB per partition of matmul results") as caught:
+        compile_kernel(traced(OPEN_PRODUCTS.format(banks=9), x=(512, 512)), TRN1)
+    assert caught.value.name == "psum_capacity_exceeded"
+
+
+CARRIED = """
+out = nl.ndarray((16, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+totals = []
+for j in range(16):
+    totals.append(nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.{buffer}))
+for k in nl.sequential_range(4):
+    tile = nl.load(x[nl.ds(128 * k, 128), :])
+    for j in nl.static_range(16):
+        total = totals[j]
+        total[...] = nl.add(tile, 0.0, mask=(k <= 0))
+        {update}
+        nl.store(out[j], nl.copy(total), mask=(k >= 3))
+return out
+"""
+
+
+def test_a_sum_that_a_mask_starts_lives_through_the_whole_loop(traced):
+    # Each is first written in the body, but only in its first iteration.
+    update = "total += nisa.nc_matmul(tile[:, 0:128], tile)"
+    with pytest.raises(NKIError, match="32 KiB per partition"):
+        compile_kernel(traced(CARRIED.format(buffer="psum", update=update), x=(512, 512)), TRN1)
+
+
+MANY_SMALL = """
+out = nl.ndarray((4, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+kept = []
+for j in range({tiles}):
+    kept.append(nl.load(x[128 * j:128 * j + 128, :]))
+for k in nl.sequential_range(4):
+    total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    for j in nl.static_range({tiles}):
+        total[...] = nl.add(total, kept[j])
+    nl.store(out[k], total)
+return out
+"""
+
+
+def test_many_small_arrays_are_no_way_around_the_size_of_sbuf(traced):
+    few = counted(traced(MANY_SMALL.format(tiles=64), x=(8192, 512)))
+    assert few["hbm_read_bytes"] == 64 * 128 * 2048
+    many = counted(traced(MANY_SMALL.format(tiles=256), x=(256 * 128, 512)))
+    assert many["hbm_read_bytes"] > 2 * 256 * 128 * 2048
