@@ -15,6 +15,7 @@ import numpy as np
 from ...ir import Access, Affine, Buffer, Instr, Kernel, LoopKind, LoopVar, Tensor, TensorKind
 from ...machine import Machine
 from ..program import Engine, Kind, Nest, Node, Op, unique_free
+from .contents import Contents
 
 ENGINES = {
     "vector": Engine.VECTOR,
@@ -54,6 +55,7 @@ class Emitter:
         """Look over the kernel: which HBM tensors are scratch, which PSUM tensors matmuls fill."""
         self.kernel = kernel
         self.machine = machine
+        self.contents = Contents(kernel)
         self.out: list[Node] = []
         self.instr: Instr | None = None
         self.counter = 0

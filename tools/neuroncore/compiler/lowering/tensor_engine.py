@@ -72,9 +72,13 @@ class TensorEngine(Reductions):
         self.matmul(instr, x, y)
 
     def matmul(self, instr: Instr, stationary: Access, moving: Access) -> None:
-        """One or two LS+MM pairs; a masked moving operand still runs at the tile's full width."""
-        one_zero = bool(instr.attrs.get("is_stationary_onezero"))
-        turning = bool(instr.attrs.get("is_transpose"))
+        """One or two LS+MM pairs; a masked moving operand still runs at the tile's full width.
+
+        What the call claims of its operands makes it cheaper only where the kernel shows that it is so.
+        """
+        claimed = bool(instr.attrs.get("is_stationary_onezero"))
+        one_zero = claimed and self.contents.ones_and_zeros(stationary)
+        turning = bool(instr.attrs.get("is_transpose")) and self.contents.identity(moving)
         dst = instr.dst
         target = dst
         if dst.tensor.buffer is not Buffer.PSUM:
@@ -82,7 +86,7 @@ class TensorEngine(Reductions):
         self.emit(
             Kind.TRANSPOSE if turning else Kind.MATMUL, Engine.TENSOR, target, [stationary, moving],
             passes=1 if one_zero else self.passes_of(stationary, moving), rows_contracted=stationary.shape[0],
-            stationary_columns=free_elements(stationary), stationary_resident=one_zero,
+            stationary_columns=free_elements(stationary), stationary_resident=one_zero and not stationary.loops(),
             elements=free_elements(moving), accumulates=bool(instr.attrs.get("accumulate")), mask=(),
             label="transpose" if turning else "matmul",
         )  # fmt: skip
