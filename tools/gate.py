@@ -77,6 +77,8 @@ _REFLECTIVE_ATTRIBUTES = frozenset(
     "f_globals f_locals f_trace tb_frame tb_next tb_lasti co_code co_consts func_globals func_code "
     "ctypes tofile dump dumps setflags setfield getfield byteswap".split()
 )
+# Attributes of tensors and indices that lead to the trace itself, where whatever was checked could be changed afterwards.
+_TRACE_ATTRIBUTES = frozenset("access affine terms refused".split())
 # Names behind which a package could keep a whole module.
 _MODULE_NAMES = frozenset(
     "np numpy os sys io re ast inspect builtins importlib ctypes types gc time threading socket subprocess pathlib "
@@ -373,7 +375,7 @@ class _Inspection:
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Rejection]:
         name = node.attr
-        if name.startswith("_") or name in _REFLECTIVE_ATTRIBUTES:
+        if name.startswith("_") or name in _REFLECTIVE_ATTRIBUTES or name in _TRACE_ATTRIBUTES:
             yield Rejection(
                 Rule.reflection,
                 node.lineno,

@@ -1,5 +1,6 @@
 """The gate lets kernels through and nothing else, and says by which rule, at which line."""
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from nkibench import load_problem, problem_names
 from tools.gate import MAX_SOURCE_BYTES, Rule, inspect
+from tools.neuroncore import ArraySpec, ir, trace
 
 HEAD = """import numpy as np
 import math
@@ -205,3 +207,64 @@ def test_at_most_twenty_rejections_are_listed() -> None:
 def test_the_gate_itself_uses_none_of_what_it_inspects() -> None:
     source = Path(inspect.__code__.co_filename).read_text()
     assert "exec(" not in source and "eval(" not in source
+
+
+HOLDINGS = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+
+
+@nki.jit
+def kernel(x, look):
+    out = nl.ndarray((256, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nisa.iota(nl.arange(128)[:, None], dtype=nl.int32)
+    for i in nl.affine_range(2):
+        tile = nl.load(x[nl.ds(128 * i, 128), :])
+        k = nl.arange(128)[:, None]
+        look(
+            tile, x, out, i, i * 128 + k, i % 2, i <= 3, nl.mgrid[0:128, 0:512], nl.ds(i, 3), rows[k, 0] + 0, nl.float32,
+            nl.par_dim(128), nl.tile_size, nl.sbuf, nt.tensor, ncc.sbuf, nisa.reduce_cmd.reset, nisa, nl, nki, kernel,
+        )
+        nl.store(out[nl.ds(128 * i, 128), :], tile)
+    return out
+"""
+
+
+def test_no_attribute_that_passes_leads_from_what_a_kernel_holds_to_its_trace() -> None:
+    reached: set[str] = set()
+    asked: dict[str, bool] = {}
+
+    def passes(name: str) -> bool:
+        if name not in asked:
+            text = f"import nki\n@nki.jit\ndef kernel(x):\n    y = x + 1\n    return y.{name}\n"
+            asked[name] = not inspect(text)
+        return asked[name]
+
+    def look(*objects: object) -> None:
+        seen: set[int] = set()
+
+        def follow(value: object, path: str, depth: int) -> None:
+            if id(value) in seen or depth > 4:
+                return
+            seen.add(id(value))
+            if type(value).__module__ == ir.__name__ and not isinstance(value, ir.Buffer):
+                reached.add(path)
+                return
+            if isinstance(value, list | tuple):
+                for number, item in enumerate(value[:3]):
+                    follow(item, f"{path}[{number}]", depth + 1)
+            for name in dir(value):
+                if passes(name):
+                    # Asking for some needs a trace that does other things, or fails: those lead nowhere.
+                    with contextlib.suppress(Exception):
+                        follow(getattr(value, name), f"{path}.{name}", depth + 1)
+
+        for number, value in enumerate(objects):
+            follow(value, f"object {number}", 0)
+
+    trace(HOLDINGS, [ArraySpec((256, 512)), look])
+    assert {"shape", "dtype", "reshape"} <= {name for name, fine in asked.items() if fine}
+    assert not reached

@@ -16,9 +16,6 @@ from ..profile import BackendName, Bounds, Profile, profile_from_counters
 from ..worker import Fault
 from . import ArrayType, Narrowing
 
-# Stored as fp32 by the simulator, multiplied with fewer bits by the machine.
-_KEPT_AS_FP32 = ("tfloat32", "float32r")
-
 
 class SimulatedKernel:
     """A traced kernel: data that the interpreter and the machine model read."""
@@ -48,7 +45,9 @@ class SimulatedKernel:
             if dtypes.is_float(tensor.dtype) and tensor.dtype.itemsize < 4
         ]
         named = gate.narrow_types(self.ir.source)
-        return found + [Narrowing(name, f"nl.{name}", line) for name, line in named if name in _KEPT_AS_FP32]
+        return found + [
+            Narrowing(name, f"nl.{name}", line) for name, line in named if name in dtypes.KEPT_AS_FLOAT32
+        ]
 
     def written_inputs(self) -> list[str]:
         """Arguments that the kernel stores into, which it may where it declares them mutable."""

@@ -35,6 +35,11 @@ BY_NAME: dict[str, Dtype] = {
 """Every element type of `nki.language`. tfloat32 and float32r are stored as float32; bool as uint8."""
 
 FLOAT32 = BY_NAME["float32"]
+
+KEPT_AS_FLOAT32 = ("tfloat32", "float32r")
+"""Types that the array multiplies with fewer bits, and of which a trace shows nothing. Whether a kernel uses them is read
+off its text, so they go by their names in `nki.language` only: a string can be put together where nobody sees it."""
+
 _WIDTH_ORDER = ("float8_e5m2", "float8_e4m3", "float8_e4m3fn", "float16", "bfloat16", "float32")
 
 
@@ -55,6 +60,13 @@ def as_dtype(value: Any, line: int = 0) -> Dtype:
         NKIError: for a type that the hardware does not have (64-bit ones among them).
     """
     if isinstance(value, str) and value in BY_NAME:
+        if value in KEPT_AS_FLOAT32:
+            raise NKIError(
+                "unsupported_dtype",
+                f"{value!r} is not named by a string",
+                line=line,
+                remedy=f"write nl.{value}",
+            )
         return BY_NAME[value]
     if value is bool or value is np.bool_:
         return BY_NAME["bool_"]
