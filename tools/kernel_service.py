@@ -53,6 +53,7 @@ class _KernelWorker:
 
         self._backend = SimulatorBackend()
         self._compiled = SimulatedKernel.load(tail)
+        self._compiled.ir.source = fields["source"]
         return Answer(self._facts())
 
     def profile(self, fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:

@@ -136,6 +136,24 @@ def test_narrow_types_pass_only_where_the_run_allows_them(evaluator: Evaluator) 
     assert relaxed.status is Status.incorrect, "eight bits are too few for the tolerance all the same"
 
 
+def test_what_the_worker_that_ran_a_text_says_of_it_counts_for_nothing(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tools.pool import Lease
+
+    def lying(lease: Lease, operation: str, *args: object, **kwargs: object) -> object:
+        answer = call(lease, operation, *args, **kwargs)
+        if operation == "compile":
+            answer.fields.update(narrowings=[], written_inputs=[], outputs=[])
+        return answer
+
+    call = Lease.call
+    monkeypatch.setattr(Lease, "call", lying)
+    narrow = BASELINE.replace("nl.negative(x_tile)", "nl.copy(nl.negative(x_tile), dtype=nl.bfloat16)")
+    assert evaluate(evaluator, narrow).verification.failure.check is Check.precision
+    assert evaluate(evaluator, BASELINE, stage=Stage.screen).status is Status.correct
+
+
 def test_a_speed_that_no_machine_has_is_suspect(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -277,18 +277,20 @@ class _Run:
         patience = self._settings.compile_timeout_s if simulated else None
         with self._lease() as lease:
             answer = self._call(lease, "compile", request, tail=source, timeout_s=patience)
-            self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
-            self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
-            self._check_compiled(answer.fields["written_inputs"])
             if not simulated:
+                self._check_compiled(answer)
                 yield lease
                 return
         with self._lease() as lease:
-            self._call(lease, "load", tail=answer.tail)
+            # The facts about it come from here too: the other worker could have told anything.
+            named = {"source": self._kernel.source}
+            self._check_compiled(self._call(lease, "load", named, tail=answer.tail))
             yield lease
 
-    def _check_compiled(self, written_inputs: Sequence[str]) -> None:
-        finding = inputs_finding(written_inputs)
+    def _check_compiled(self, answer: Answer) -> None:
+        self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
+        self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
+        finding = inputs_finding(answer.fields["written_inputs"])
         if finding is None and self._settings.precision == "strict":
             finding = precision_finding(self._progress.narrowings)
         if finding:

@@ -84,6 +84,10 @@ class Simulation:
         self.window: deque[float] = deque(maxlen=self.window_size)
         self.semaphore = float(machine.semaphore_ns)
         self.hbm: dict[Tensor, float] = {}
+        # What is read from HBM after it was written there, be it scratch, a spill or an output, has to arrive first.
+        self.read_back = {
+            a.tensor.storage for op, _ in program.walk() for a in op.reads if not a.tensor.buffer.on_chip
+        }
         self.issued = self.executed = self.orphans = 0
         self.stores = 0.0
         self.last_ordered = 0.0
@@ -299,7 +303,7 @@ class Simulation:
     def _transfer(self, step: Step, t: float, share: float, free: float) -> float:
         transfer = step.op.transfer
         assert transfer is not None
-        if transfer.hbm_read and transfer.scratch:
+        if transfer.hbm_read:
             t = max(t, self.hbm.get(step.op.reads[0].tensor.storage, 0.0))
         if step.ordered and self.last_ordered > t:
             # In a loop whose iterations the source orders, loads are triggered in program order.
@@ -308,7 +312,7 @@ class Simulation:
         if step.ordered:
             self.last_ordered = start
         finish = end + step.latency
-        if transfer.hbm_write and transfer.scratch:
+        if transfer.hbm_write and step.op.writes[0].tensor.storage in self.read_back:
             self.hbm[step.op.writes[0].tensor.storage] = finish + float(self.machine.dma_completion_ns)
         triggered = triggers_from_gpsimd(step.op)
         if triggered:

@@ -160,3 +160,17 @@ return out
     triangle = latency_ms(traced(body.replace("{mask}", ", mask=(i >= j)"), x=(128, 512)))
     empty = latency_ms(traced(body.replace("{mask}", ", mask=(i >= j + 64)"), x=(128, 512)))
     assert (triangle - empty) / (square - empty) == pytest.approx(0.5, abs=0.03)
+
+
+def test_an_output_read_back_is_waited_for_like_any_scratch(traced):
+    body = """
+out = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+held = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+nl.store({held}, nl.exp(nl.load(x)))
+for k in nl.sequential_range(16):
+    nl.store({held}, nl.add(nl.load({held}), 1.0))
+nl.store(out, nl.load({held}))
+return out
+"""
+    output = latency_ms(traced(body.format(held="out"), x=(128, 2048)))
+    assert output == pytest.approx(latency_ms(traced(body.format(held="held"), x=(128, 2048))), rel=0.01)
