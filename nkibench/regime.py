@@ -6,6 +6,7 @@ Each regime is a change of the arrays that a reference draws; a problem's `regim
 mathematics can stand in fp32.
 """
 
+import itertools
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -14,6 +15,10 @@ import numpy as np
 _SCALE_DECADES = 2.0
 _OFFSET = 100.0
 _LATE_MAXIMUM = 8.0
+_SCATTERED = 12.0
+_STRETCH = 512
+_SMALL = 0.01
+_UNEVEN = (0.01, 1.0, 100.0)
 
 
 class Regime(StrEnum):
@@ -35,6 +40,13 @@ class Regime(StrEnum):
     """Every element of an array the same."""
     zeros = "zeros"
     """Nothing but zeros."""
+    scattered = "scattered"
+    """In every stretch of 512 along the longest axis, one slice at a random place is many times as large, so that no
+    part of it tells where the largest sums are."""
+    small = "small"
+    """Everything divided by 100, so that an epsilon is no longer small against it."""
+    uneven = "uneven"
+    """Arrays divided by 100, left and multiplied by 100 in turn, so that a term that is small beside others is not."""
 
 
 def change(inputs: Sequence[object], regime: Regime | str, seed: int) -> list[object]:
@@ -46,12 +58,18 @@ def change(inputs: Sequence[object], regime: Regime | str, seed: int) -> list[ob
     """
     regime = Regime(regime)
     rng = np.random.default_rng([seed, list(Regime).index(regime)])
-    return [_changed(value, regime, rng) if isinstance(value, np.ndarray) else value for value in inputs]
+    scales = itertools.cycle(_UNEVEN if regime is Regime.uneven else (_SMALL,))
+    return [
+        _changed(value, regime, rng, next(scales)) if isinstance(value, np.ndarray) else value
+        for value in inputs
+    ]
 
 
-def _changed(array: np.ndarray, regime: Regime, rng: np.random.Generator) -> np.ndarray:
+def _changed(array: np.ndarray, regime: Regime, rng: np.random.Generator, scale: float) -> np.ndarray:
     if regime is Regime.normal or array.size == 0 or not np.issubdtype(array.dtype, np.floating):
         return array.copy()
+    if regime in (Regime.small, Regime.uneven):
+        return array * array.dtype.type(scale)
     spread = float(np.std(array)) or 1.0
     result = _distorted(array, regime, spread, rng)
     if array.min() >= 0:
@@ -68,8 +86,7 @@ def _distorted(array: np.ndarray, regime: Regime, spread: float, rng: np.random.
             return array + array.dtype.type(_OFFSET * spread)
         case Regime.late_maximum:
             result = array.copy()
-            longest = max(range(array.ndim), key=lambda axis: (array.shape[axis], axis))
-            for axis in {longest, array.ndim - 1}:
+            for axis in {_longest(array), array.ndim - 1}:
                 last = np.moveaxis(result, axis, -1)[..., -1]
                 np.maximum(last, _LATE_MAXIMUM * spread + np.abs(last), out=last)
             return result
@@ -83,5 +100,19 @@ def _distorted(array: np.ndarray, regime: Regime, spread: float, rng: np.random.
             return result
         case Regime.constant:
             return np.full_like(array, spread * rng.uniform(0.5, 1.5))
+        case Regime.scattered:
+            result = array.copy()
+            slices = np.moveaxis(result, _longest(array), 0)
+            stretch = min(_STRETCH, max(1, len(slices) // 2))
+            starts = np.arange(0, len(slices), stretch)
+            slices[np.minimum(starts + rng.integers(stretch, size=len(starts)), len(slices) - 1)] *= (
+                _SCATTERED
+            )
+            return result
         case _:
             return np.zeros_like(array)
+
+
+def _longest(array: np.ndarray) -> int:
+    """The longest axis, the last of those."""
+    return max(range(array.ndim), key=lambda axis: (array.shape[axis], axis))

@@ -70,3 +70,19 @@ def test_constant_and_zeros_are_what_they_say() -> None:
 def test_a_large_offset_dwarfs_the_spread() -> None:
     shifted = change(INPUTS, Regime.large_offset, seed=0)[0]
     assert shifted.mean() > 50 * shifted.std()
+
+
+def test_scattered_slices_of_the_longest_axis_are_far_larger_than_the_others() -> None:
+    matrix = np.ones((8, 4096), dtype=np.float32)
+    columns = change([matrix], Regime.scattered, seed=0)[0].max(axis=0)
+    places = np.flatnonzero(columns > 1)
+    assert (places // 512 == np.arange(8)).all(), "one in every stretch of 512"
+    assert len(set(places % 512)) > 4, "at places of their own"
+
+
+def test_small_divides_everything_and_uneven_every_array_in_its_own_way() -> None:
+    arrays = [np.ones((2, 3), dtype=np.float32) for _ in range(4)]
+    small = change([*arrays[:2], 0.5, *arrays[2:]], Regime.small, seed=0)
+    assert [np.asarray(value).max() for value in small] == pytest.approx([0.01, 0.01, 0.5, 0.01, 0.01])
+    uneven = change([*arrays[:2], 0.5, *arrays[2:]], Regime.uneven, seed=0)
+    assert [np.asarray(value).max() for value in uneven] == pytest.approx([0.01, 1.0, 0.5, 100.0, 0.01])
