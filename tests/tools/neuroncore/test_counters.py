@@ -80,3 +80,18 @@ return out
 """
     counted = total(compile_kernel(traced(body, x=(128, 512)), TRN1), TRN1).bytes
     assert counted["spill_save_bytes"] == counted["spill_reload_bytes"] == 128 * 512 * 4
+
+
+def test_a_dma_that_adds_to_memory_reads_it_first(traced):
+    body = """
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+nl.store(out, nl.load(x))
+tile = nl.load(x)
+nisa.dma_copy(dst=out, src=tile{how})
+return out
+"""
+    plain = total(compile_kernel(traced(body.format(how=""), x=(128, 512)), TRN1), TRN1)
+    adding = total(compile_kernel(traced(body.format(how=", dst_rmw_op=np.add"), x=(128, 512)), TRN1), TRN1)
+    tile = 128 * 512 * 4
+    assert adding.bytes["hbm_read_bytes"] == plain.bytes["hbm_read_bytes"] + tile
+    assert adding.bytes["hbm_write_bytes"] == plain.bytes["hbm_write_bytes"]

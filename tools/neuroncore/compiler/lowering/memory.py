@@ -12,8 +12,13 @@ from .emitter import free_elements
 class Memory(Elementwise):
     """Lowerings to DMA."""
 
-    def dma(self, dst: Access, src: Access, elementwise: bool = False) -> None:
-        """A transfer between any two memories; PSUM has no DMA port, so its side goes through a copy."""
+    def dma(
+        self, dst: Access, src: Access, elementwise: bool = False, after: tuple[Access, ...] = ()
+    ) -> None:
+        """A transfer between any two memories; PSUM has no DMA port, so its side goes through a copy.
+
+        It waits for the tiles of `after`, too.
+        """
         if src.tensor.buffer is Buffer.PSUM:
             staged = self.temp(src.shape, src.dtype)
             self.copy(src, staged)
@@ -55,7 +60,7 @@ class Memory(Elementwise):
             [src],
             transfer=transfer,
             elements=free_elements(src),
-            side_reads=_indices(src, dst),
+            side_reads=(*_indices(src, dst), *after),
         )
 
     def op_load(self, instr: Instr) -> None:
@@ -73,8 +78,14 @@ class Memory(Elementwise):
             self.dma(instr.dst, filled)
 
     def op_dma_copy(self, instr: Instr) -> None:
-        """`dma_copy`."""
-        self.dma(instr.dst, self.tile(instr, "src"))
+        """`dma_copy`; one that adds to what is there fetches that first (DMA engines add as data pass)."""
+        src = self.tile(instr, "src")
+        if not instr.attrs.get("dst_rmw_op"):
+            self.dma(instr.dst, src)
+            return
+        old = self.temp(instr.dst.shape, instr.dst.dtype)
+        self.dma(old, instr.dst)
+        self.dma(instr.dst, src, after=(old,))
 
     def op_load_transpose2d(self, instr: Instr) -> None:
         """`load_transpose2d`."""
