@@ -14,6 +14,11 @@ import numpy as np
 from ..ir import Affine, LoopVar
 
 _MAX_COMBINATIONS = 200_000
+_POINTS = 32
+"""Points of a grid along an axis, by which areas are taken."""
+
+_MAX_POINTS = 1024
+"""Points of a grid in all."""
 
 
 class Mask:
@@ -55,6 +60,7 @@ class Mask:
         low = np.zeros((len(self.shape), count))
         high = np.repeat(np.array(self.shape, dtype=float)[:, None], count, axis=1)
         rest = np.ones(count)
+        joint: list[tuple[Affine, np.ndarray]] = []
         by_variable = dict(zip(self.variables, values, strict=True))
         for condition in self.conditions:
             base = np.full(count, float(condition.const))
@@ -70,12 +76,12 @@ class Mask:
                 else:
                     low[axis] = np.maximum(low[axis], np.ceil(-base / step))
             else:
-                rest = rest * self._area(condition, axes, base)
+                joint.append((condition, base))
         extents = np.clip(high - low, 0, None)
         full = np.maximum(np.array(self.shape, dtype=float)[:, None], 1.0)
         shares = extents / full
         rows = shares[0] if len(self.shape) else np.ones(count)
-        free = rest
+        free = rest * self._area(joint, low, high) if joint else rest
         for axis in range(1, len(self.shape)):
             free = free * shares[axis]
         return rows, free
@@ -120,15 +126,35 @@ class Mask:
             if last >= 1 and first < trips:
                 yield max(first, 1), last
 
-    def _area(self, condition: Affine, axes: tuple[int, ...], base: np.ndarray) -> np.ndarray:
-        """Share of a tile on which a condition over several axes holds, by a coarse grid."""
-        grid = np.zeros(1)
-        for axis in axes:
-            n = self.shape[axis]
-            points = (np.arange(min(n, 32)) + 0.5) * n / min(n, 32) - 0.5
-            grid = (grid[:, None] + condition.coefficient(axis) * points[None, :]).ravel()
-        grid.sort()
-        return 1.0 - np.searchsorted(grid, -base) / len(grid)
+    def _area(
+        self, conditions: list[tuple[Affine, np.ndarray]], low: np.ndarray, high: np.ndarray
+    ) -> np.ndarray:
+        """Share of what is left of a tile between `low` and `high` on which conditions over several axes hold together.
+
+        Taken by a coarse grid. Nothing that might hold for an element is ever taken for empty, so that no piece of a
+        tile is too thin to be paid for.
+        """
+        axes = sorted({axis for condition, _ in conditions for axis in condition.axes()})
+        points = max(2, min(_POINTS, int(_MAX_POINTS ** (1 / len(axes)))))
+        holds: np.ndarray = np.ones((len(low[0]), *(points for _ in axes)), dtype=bool)
+        possible: np.ndarray = np.ones(len(low[0]), dtype=bool)
+        for condition, base in conditions:
+            value = base.reshape(-1, *(1 for _ in axes))
+            most = base
+            for k, axis in enumerate(axes):
+                step = condition.coefficient(axis)
+                first, last = low[axis], np.maximum(high[axis] - 1, low[axis])
+                most = most + np.maximum(step * first, step * last)
+                width = (last - first + 1)[:, None] / points
+                places = first[:, None] + (np.arange(points) + 0.5)[None, :] * width - 0.5
+                value = value + step * places.reshape(
+                    -1, *(points if j == k else 1 for j in range(len(axes)))
+                )
+            holds &= value >= 0
+            possible &= most >= 0
+        elements = np.prod(np.clip(high - low, 1, None), axis=0)
+        share = holds.reshape(len(holds), -1).mean(axis=1)
+        return np.where(possible, np.maximum(share, 1 / elements), 0.0)
 
     def average(self) -> tuple[float, float, float]:
         """Means over all iterations: share of elements, of partitions, and of iterations where anything remains."""
@@ -137,8 +163,11 @@ class Mask:
             rows, free = self._shares(())
             return rows * free, rows, float(rows * free > 0)
         most = max(trips)
-        if math.prod(trips) > _MAX_COMBINATIONS:
-            most = max(2, int(_MAX_COMBINATIONS ** (1 / len(trips))))
+        combinations = _MAX_COMBINATIONS
+        if any(len(condition.axes()) > 1 for condition in self.conditions):
+            combinations //= _MAX_POINTS // 16
+        if math.prod(trips) > combinations:
+            most = max(2, int(combinations ** (1 / len(trips))))
         grids = np.meshgrid(*[_spread(t, most) for t in trips], indexing="ij")
         rows_, free_ = self.grids([g.ravel() for g in grids])
         return float((rows_ * free_).mean()), float(rows_.mean()), float(((rows_ * free_) > 0).mean())

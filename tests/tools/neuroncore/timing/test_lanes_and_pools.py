@@ -109,3 +109,37 @@ def test_the_average_of_a_mask_is_the_mean_over_its_iterations():
 def test_a_triangle_is_half_a_tile():
     mask = Mask([Affine(0, {0: 1, 1: -1})], (128, 128))
     assert mask.average()[0] == pytest.approx(0.5, abs=0.03)
+
+
+def test_saying_a_condition_again_leaves_no_less_of_a_tile():
+    upper, lower = Affine(0, {0: 4, 1: -1}), Affine(-1, {0: -4, 1: 1})
+    once, often = Mask([upper], (128, 512)), Mask([upper] * 50, (128, 512))
+    assert often.average() == once.average()
+    both = once.average()[0] + Mask([lower], (128, 512)).average()[0]
+    assert both == pytest.approx(1, abs=0.05)
+    # A condition that another one already implies takes nothing away.
+    assert Mask([upper, Affine(10, {0: 4, 1: -1})], (128, 512)).average()[0] == once.average()[0]
+
+
+@given(st.integers(-600, 200), st.integers(1, 3))
+def test_no_piece_of_a_tile_is_too_thin_to_be_paid_for(diagonal, width):
+    strip = Mask([Affine(diagonal, {0: -1, 1: 1}), Affine(width - 1 - diagonal, {0: 1, 1: -1})], (128, 512))
+    grid = np.arange(512)[None, :] - np.arange(128)[:, None] + diagonal
+    held = ((grid >= 0) & (grid < width)).any()
+    assert (strip.average()[0] > 0) or not held
+
+
+def test_the_parts_of_a_tile_cut_by_an_edge_and_a_diagonal_add_up():
+    inside = Affine(99, {1: -1})
+    whole = Mask([inside], (128, 512)).average()[0]
+    parts = [
+        Mask([inside, Affine(0, {0: 1, 1: -1})], (128, 512)).average()[0],
+        Mask([inside, Affine(-1, {0: -1, 1: 1})], (128, 512)).average()[0],
+    ]
+    assert sum(parts) == pytest.approx(whole, rel=0.05)
+
+
+def test_loops_of_very_many_iterations_are_averaged_over_all_of_them():
+    i, j = LoopVar("i", 4096), LoopVar("j", 4096)
+    late = Mask([Affine(-2048, {i: 1}), Affine(0, {j: 1})], (128, 512))
+    assert late.average()[0] == pytest.approx(0.5, abs=0.01)
