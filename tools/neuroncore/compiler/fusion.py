@@ -131,6 +131,7 @@ def _share(program: Program, body: list[Node], boundary: int) -> None:
     for node in body[:boundary]:
         if isinstance(node, Op) and (key := _key(node)) is not None:
             known.setdefault(key, node)
+        _forget_changed(known, node)
     k = boundary
     while k < len(body):
         node = body[k]
@@ -145,7 +146,18 @@ def _share(program: Program, body: list[Node], boundary: int) -> None:
                 del body[k]
                 _rename(program.body, old.tensor, new.tensor)
                 continue
+        _forget_changed(known, node)
         k += 1
+
+
+def _forget_changed(known: dict[tuple[object, ...], Op], node: Node) -> None:
+    """Drop what is no longer there to be shared: its source or its result has been written since."""
+    ops = ops_of([node])
+    written = {access.tensor.storage for op in ops for access in op.writes}
+    for key, op in list(known.items()):
+        sources = {access.tensor.storage for access in op.tiles_read()}
+        if sources & written or op not in ops and op.writes[0].tensor.storage in written:
+            del known[key]
 
 
 def _key(op: Op) -> tuple[object, ...] | None:

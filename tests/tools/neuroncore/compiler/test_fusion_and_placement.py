@@ -140,3 +140,19 @@ return out
 """
     fills = ops(traced(body, x=(128, 512)), Kind.MEMSET)
     assert sum(op.elements for op in fills) == 3 * 512
+
+
+def test_what_was_written_in_between_is_loaded_again(traced):
+    body = """
+out = nl.ndarray((4, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+held = nl.ndarray((4, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+for i in nl.affine_range(4):
+    nl.store(held[i], nl.load(x[i]))
+for i in nl.affine_range(4):
+    nl.store(held[i], nl.exp(nl.load(held[i])))
+for i in nl.affine_range(4):
+    nl.store(out[i], nl.exp(nl.load(held[i])))
+return out
+"""
+    found = total(compile_kernel(traced(body, x=(4, 128, 512)), TRN1), TRN1).bytes
+    assert found["spill_reload_bytes"] == found["spill_save_bytes"] == 2 * 4 * 128 * 512 * 4
