@@ -9,6 +9,7 @@ nest, loads that the author repeated stay repeated (rmsnorm_matmul reads its row
 from __future__ import annotations
 
 from ..ir import Access, Affine, LoopVar, Tensor
+from .liveness import disjoint
 from .program import Kind, Nest, Node, Op, Program
 from .rewriting import map_accesses, ops_of, substitute
 
@@ -94,6 +95,7 @@ def _same_iteration(a: Nest, b: Nest) -> bool:
     """Whether every dependence between the loops stays within equal iterations."""
     read_a, written_a = _tensors(a.body)
     read_b, written_b = _tensors(b.body)
+    moving = _loops(a.body) | _loops(b.body)
     pairs = [(written_a, read_b), (written_a, written_b), (read_a, written_b)]
     for left, right in pairs:
         for tensor in left.keys() & right.keys():
@@ -102,7 +104,21 @@ def _same_iteration(a: Nest, b: Nest) -> bool:
             }
             if len(patterns) != 1 or not any(patterns.pop()):
                 return False
+            accesses = [*left[tensor], *right[tensor]]
+            if len({access.tensor.shape for access in accesses}) > 1:
+                return False
+            if not disjoint(accesses, {a.var, b.var}, moving):
+                return False
     return True
+
+
+def _loops(body: list[Node]) -> set[LoopVar]:
+    """Variables of all loops under a body."""
+    found: set[LoopVar] = set()
+    for node in body:
+        if isinstance(node, Nest):
+            found |= {node.var} | _loops(node.body)
+    return found
 
 
 def _pattern(access: Access, var: LoopVar) -> tuple[int, ...]:

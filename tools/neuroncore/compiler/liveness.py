@@ -1,15 +1,17 @@
 """Who writes and reads each tensor, and in which loops its values stay private.
 
 A tensor is *private* to a loop when no value crosses the loop's iterations: it is indexed by the loop variable
-everywhere in the same way, or created afresh in the body, or overwritten in each iteration before it is read. The
-outermost loops to which it is private form its *scope*; one iteration of the innermost of them holds one instance of
-the tensor. Instances are what buffers are allocated for, so everything about capacity and overlap starts here.
+everywhere in the same way, each iteration apart from the others, or created afresh in the body, or overwritten in each
+iteration before it is read. The outermost loops to which it is private form its *scope*; one iteration of the innermost
+of them holds one instance of the tensor. Instances are what buffers are allocated for, so everything about capacity and
+overlap starts here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection, Sequence
 
 from ..ir import Access, Affine, LoopVar, Tensor
 from .program import Nest, Op, Program
@@ -103,10 +105,49 @@ def _scope(tensor: Tensor, uses: list[Use]) -> tuple[Nest, ...]:
             patterns = {_coefficients(u.access, var) for u in uses}
             if len(patterns) > 1:
                 break
-            if not any(patterns.pop()) and not _overwritten(uses, depth, var):
+            if any(patterns.pop()):
+                moving = {inner.var for u in uses for inner in u.loops[depth + 1 :]}
+                if not disjoint([u.access for u in uses], {var}, moving):
+                    break
+            elif not _overwritten(uses, depth, var):
                 break
         scope.append(nest)
     return tuple(scope)
+
+
+def disjoint(accesses: Sequence[Access], loops: Collection[LoopVar], moving: Collection[LoopVar]) -> bool:
+    """Whether what accesses touch in one iteration of a loop is touched in no other: ``t[i]`` beside ``t[i + 1]`` is.
+
+    Along some dimension, all of them together must stay within the step by which the loop moves.
+
+    Args:
+        accesses: to one tensor, with the same coefficients of the loop.
+        loops: the loop, or two that are to become one.
+        moving: loops that run within an iteration; all others stand still.
+    """
+    for expressions in zip(*(a.index for a in accesses), strict=True):
+        step, low, high, still = 0, [], [], []
+        for access, expression in zip(accesses, expressions, strict=True):
+            if not isinstance(expression, Affine):
+                break
+            first = last = expression.const
+            rest: dict[LoopVar, int] = {}
+            for symbol, coefficient in expression.terms.items():
+                if isinstance(symbol, int) or symbol in moving:
+                    extent = access.shape[symbol] if isinstance(symbol, int) else symbol.trips
+                    span = coefficient * (extent - 1)
+                    first, last = first + min(span, 0), last + max(span, 0)
+                elif symbol in loops:
+                    step = abs(coefficient)
+                else:
+                    rest[symbol] = coefficient
+            low.append(first)
+            high.append(last)
+            still.append(rest)
+        else:
+            if max(high) - min(low) < step and all(rest == still[0] for rest in still):
+                return True
+    return False
 
 
 def _overwritten(uses: list[Use], depth: int, var: LoopVar) -> bool:

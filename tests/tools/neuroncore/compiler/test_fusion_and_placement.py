@@ -36,6 +36,8 @@ def test_nests_with_other_trip_counts_stay_apart(traced):
 
 def test_nests_that_meet_across_iterations_stay_apart(traced):
     assert len(top_loops(traced(TWO_NESTS.format(trips=4, index="3 - j"), x=(4, 128, 512)))) == 2
+    shifted = TWO_NESTS.replace("(4, nl.par_dim", "(5, nl.par_dim").format(trips=4, index="j + 1")
+    assert len(top_loops(traced(shifted, x=(4, 128, 512)))) == 2
 
 
 def test_one_operand_of_a_computed_pair_goes_to_psum(traced):
