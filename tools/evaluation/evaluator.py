@@ -283,8 +283,8 @@ class _Run:
                 return
         with self._lease() as lease:
             # The facts about it come from here too: the other worker could have told anything.
-            named = {"source": self._kernel.source}
-            self._check_compiled(self._call(lease, "load", named, tail=answer.tail))
+            answer = self._call(lease, "load", {"source": self._kernel.source}, tail=answer.tail)
+            self._check_compiled(answer)
             yield lease
 
     def _check_compiled(self, answer: Answer) -> None:

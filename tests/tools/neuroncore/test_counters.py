@@ -95,3 +95,25 @@ return out
     tile = 128 * 512 * 4
     assert adding.bytes["hbm_read_bytes"] == plain.bytes["hbm_read_bytes"] + tile
     assert adding.bytes["hbm_write_bytes"] == plain.bytes["hbm_write_bytes"]
+
+
+TURNED = """
+out = nl.ndarray((128, 64, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+turned = nl.ndarray((128, 32, 64), dtype=x.dtype, buffer=nl.{where})
+p, a, b = nl.arange(128)[:, None, None], nl.arange(64)[None, :, None], nl.arange(32)[None, None, :]
+tile = nl.load(x)
+nisa.dma_copy(dst=turned{to}, src={source}[p, a, b])
+nl.store(out, tile)
+return out
+"""
+
+
+@pytest.mark.parametrize("where", ["sbuf", "hbm"])
+@pytest.mark.parametrize("source", ["x", "tile"])
+def test_a_dma_that_exchanges_axes_moves_single_elements(traced, where, source):
+    def pieces(to):
+        kernel = traced(TURNED.format(where=where, to=to, source=source), x=(128, 64, 32))
+        return [op.transfer.piece_bytes for op, _ in compile_kernel(kernel, TRN1).walk() if op.transfer][-2]
+
+    assert pieces("[p, b, a]") == 4
+    assert pieces(".reshape((128, 64, 32))[p, a, b]") == 4 * 64 * 32

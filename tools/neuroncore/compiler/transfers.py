@@ -8,6 +8,7 @@ partition; on the HBM side it ends where the access pattern jumps. Cost is per p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..ir import Access, Affine
 
@@ -32,36 +33,32 @@ def strides(access: Access, partition_dim: int | None) -> list[int]:
     return steps
 
 
-def run_length(access: Access, axes: list[int]) -> int:
-    """Elements of one contiguous run when the given free axes are walked, innermost last."""
-    on_chip = access.tensor.buffer.on_chip
-    steps = strides(access, access.tensor.par_dim if on_chip else None)
+def run_length(sides: Sequence[Access], axes: list[int]) -> int:
+    """Elements of one run that is contiguous on every side when the given free axes are walked, innermost last.
+
+    Axes in another order on one side than on the other, a transpose, make runs of single elements.
+    """
+    steps = [strides(a, a.tensor.par_dim if a.tensor.buffer.on_chip else None) for a in sides]
     run = 1
-    for axis in sorted(axes, key=lambda a: abs(steps[a])):
-        extent = access.shape[axis]
+    for axis in sorted(axes, key=lambda a: abs(steps[0][a])):
+        extent = sides[0].shape[axis]
         if extent == 1:
             continue
-        if steps[axis] != run:
+        if any(side[axis] != run for side in steps):
             break
         run *= extent
     return run
 
 
-def cut(hbm: Access, chip: Access | None) -> tuple[int, int, int, bool]:
+def cut(near: Access, far: Access) -> tuple[int, int, int, bool]:
     """Rows, pieces per row, bytes of a piece, and whether pieces are single elements, of a transfer.
 
-    Both accesses have the same tile axes, the first being the partition axis; ``chip=None`` for HBM to HBM.
+    Both sides have the same tile axes, the first being the partition axis; `near` is the side in HBM if one is.
     """
-    rows = hbm.shape[0] if hbm.shape else 1
-    free_axes = list(range(1, len(hbm.shape)))
-    free = math.prod(hbm.shape[1:])
-    itemsize = hbm.dtype.itemsize
-    run = min(run_length(hbm, free_axes), free)
-    if chip is not None and len(chip.shape) == len(hbm.shape):
-        run = min(run, max(1, run_length(chip, free_axes)))
-    if chip is None:
-        # HBM to HBM: rows may join into longer runs; the queue cuts them at 64 KiB at the latest.
-        run = max(run, 1)
-    run = max(1, run)
+    rows = near.shape[0] if near.shape else 1
+    free_axes = list(range(1, len(near.shape)))
+    free = math.prod(near.shape[1:])
+    sides = [near, far] if len(near.shape) == len(far.shape) else [near]
+    run = max(1, min(run_length(sides, free_axes), free))
     pieces = max(1, math.ceil(free / run))
-    return rows, pieces, run * itemsize, run == 1 and free > 1
+    return rows, pieces, run * near.dtype.itemsize, run == 1 and free > 1

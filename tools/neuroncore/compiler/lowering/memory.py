@@ -29,23 +29,8 @@ class Memory(Elementwise):
             self.copy(staged, dst)
             return
         src_hbm, dst_hbm = not src.tensor.buffer.on_chip, not dst.tensor.buffer.on_chip
-        if src_hbm and dst_hbm:
-            role, (rows, pieces, size, single) = Role.COPY, cut(src, None)
-            _, pieces_to, size_to, single_to = cut(dst, None)
-            if pieces_to > pieces:
-                pieces, size, single = pieces_to, size_to, single_to
-        elif src_hbm:
-            role, (rows, pieces, size, single) = Role.LOAD, cut(src, dst)
-        elif dst_hbm:
-            role, (rows, pieces, size, single) = Role.STORE, cut(dst, src)
-        else:
-            role, rows, pieces, size, single = (
-                Role.COPY,
-                src.shape[0],
-                1,
-                free_elements(src) * src.dtype.itemsize,
-                False,
-            )
+        role = Role.COPY if src_hbm == dst_hbm else Role.LOAD if src_hbm else Role.STORE
+        rows, pieces, size, single = cut(dst, src) if role is Role.STORE else cut(src, dst)
         if elementwise:
             # A transposing transfer gathers single elements, whatever the pattern on the other side.
             side = src if src_hbm else dst
