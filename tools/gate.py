@@ -91,7 +91,7 @@ _NUMPY_TYPES = frozenset(
 )
 _NUMPY_CONSTANTS = frozenset("pi e inf nan newaxis euler_gamma".split())
 _NUMPY_MAKERS = frozenset(
-    "dtype identity eye zeros ones full array arange tri tril triu prod finfo iinfo ndarray linspace".split()
+    "dtype identity eye zeros ones full array arange tri tril triu prod finfo iinfo linspace".split()
 )
 # Functions of NumPy that NKI takes as the name of an operation: op=np.add. They are passed, never called.
 _NUMPY_OPERATIONS = frozenset(
@@ -231,6 +231,7 @@ class _Inspection:
         self._parameters: set[str] = set()
         self._called: set[int] = set()
         self._bases: set[int] = set()
+        self._types: set[int] = set()
         self._scan()
 
     def _scan(self) -> None:
@@ -253,6 +254,10 @@ class _Inspection:
                     self._called.add(id(function))
                 case ast.Attribute(value=value):
                     self._bases.add(id(value))
+            for annotation in _annotations(node):
+                parts = list(ast.walk(annotation))
+                if not any(isinstance(part, ast.NamedExpr | ast.Call | ast.Lambda) for part in parts):
+                    self._types.update(map(id, parts))
         for kernel in self.kernels():
             arguments = kernel.args
             self._parameters.update(
@@ -398,7 +403,9 @@ class _Inspection:
         if _is_nki(path):
             yield from self._nki_member(path, node.lineno)
         elif path.startswith("numpy."):
-            yield from _numpy_member(path, node.lineno, called=id(node) in self._called)
+            # Called, np.ndarray is memory of the process as it was; as a type it is documentation.
+            if path != "numpy.ndarray" or id(node) not in self._types:
+                yield from _numpy_member(path, node.lineno, called=id(node) in self._called)
         elif path.startswith("neuronxcc"):
             yield _import_refused(node.lineno, path)
 
@@ -528,6 +535,16 @@ class _Inspection:
             case ast.Lambda():
                 return True
         return False
+
+
+def _annotations(node: ast.AST) -> list[ast.expr]:
+    """The types that a node gives to its names."""
+    match node:
+        case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation) if annotation:
+            return [annotation]
+        case ast.FunctionDef(returns=annotation) if annotation:
+            return [annotation]
+    return []
 
 
 def _is_nki(path: str) -> bool:

@@ -209,6 +209,14 @@ def test_the_gate_itself_uses_none_of_what_it_inspects() -> None:
     assert "exec(" not in source and "eval(" not in source
 
 
+def test_memory_of_the_process_is_no_constant() -> None:
+    for body in ("y = np.ndarray((4096,), dtype=np.uint8)", "make = np.ndarray\ny = make((4096,))"):
+        assert rules(kernel(body)) == [Rule.host_array]
+    assert Rule.host_array in rules(kernel("y = ndarray((4096,))", before="from numpy import ndarray"))
+    assert rules(kernel("y: np.ndarray = x", parameters="x: np.ndarray")) == []
+    assert rules(kernel("y = make((4096,))", parameters="x: (make := np.ndarray)")) == [Rule.host_array]
+
+
 HOLDINGS = """
 import neuronxcc.nki as nki
 import neuronxcc.nki.compiler as ncc
