@@ -200,7 +200,7 @@ async def test_a_baseline_that_fails_is_a_line(stand_in):
     problem = stand_in.problem | {
         "kernel": stand_in.problem["kernel"].replace("latency 1.0", "latency compile_error")
     }
-    with pytest.raises(RunError, match="compile_error: line 1: err_compile_error"):
+    with pytest.raises(RunError, match="compile error: line 1: err_compile_error"):
         await aoptimize(problem, stand_in.quick)
 
 

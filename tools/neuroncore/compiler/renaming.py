@@ -53,7 +53,11 @@ def _fillings(life: Lifetime) -> list[int]:
     end = len(nodes)
     for k in reversed(firsts):
         filled = boxes[k] if life.uses[k].write and _fills(life.uses[k]) else None
-        if k == 0 or (filled and all(_within(boxes[m], filled) for m in range(k, end))):
+        whole = filled is not None and all(_within(boxes[m], filled) for m in range(k, end))
+        if k == 0 and depth and not whole:
+            # What a loop's iteration begins with may come from the one before.
+            return [0]
+        if k == 0 or whole:
             starts.append(k)
             end = k
     return starts[::-1]

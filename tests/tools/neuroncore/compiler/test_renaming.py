@@ -82,3 +82,19 @@ return out
 def test_large_tiles_get_no_more_copies_than_fit(traced):
     body = REFILLED.replace("512", "16384").format(**{**WHOLE, "size": 16384})
     assert tiles(traced(body, x=(32, 128, 16384))) == 1
+
+
+def test_what_one_iteration_hands_to_the_next_keeps_its_tile(traced):
+    body = """
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+tile = nl.ndarray((9, nl.par_dim(128), 512), dtype=x.dtype, buffer=nl.sbuf)
+tile[0] = nl.load(x)
+for k in nl.sequential_range(8):
+    half = nl.multiply(tile[k], 0.5)
+    tile[k + 1] = nl.exp(half)
+nl.store(out, tile[8])
+return out
+"""
+    program = compile_kernel(traced(body, x=(128, 512)), TRN1)
+    names = {a.tensor for op, _ in program.walk() for a in (*op.reads, *op.writes) if a.tensor.name == "tile"}
+    assert len(names) == 1
