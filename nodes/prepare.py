@@ -28,7 +28,7 @@ from .models import check_endpoint
 from .problems import definition_of, problem_of
 from .resources import open_ledger
 from .services import Services, services
-from .state import Candidate, State
+from .state import Candidate, State, UserProblem
 
 
 class CannotStart(Exception):
@@ -64,7 +64,7 @@ async def prepare(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     except _FORESEEN as error:
         why = " ".join(str(error).split())
     except ValidationError as error:
-        why = f"problem: {complaint(error)}"
+        why = f"problem: {complaint(error, UserProblem)}"
     await _note_failure(fresh["run_id"], why)
     return fresh | {"error": why}
 
@@ -76,7 +76,9 @@ def _run_id(runtime: Runtime[RunContext]) -> str:
 
 
 async def _start(state: State, context: RunContext, run_id: str) -> dict[str, Any]:
-    given = state["problem"]
+    given = state.get("problem")
+    if given is None:
+        raise CannotStart("the input has no `problem`: give a problem's name, or a kernel and its reference")
     name, definition = definition_of(given.model_dump() if hasattr(given, "model_dump") else given)
     await asyncio.to_thread(problem_of, definition)
     await check_endpoints(context)

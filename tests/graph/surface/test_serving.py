@@ -176,6 +176,11 @@ def test_a_problem_that_does_not_exist_ends_the_run_with_a_line_that_says_so(cli
     assert "did you mean silu" in end["error"]
 
 
+def test_an_input_without_a_problem_is_told_what_belongs_there(client):
+    end = client.runs.wait(None, "accelopt", input={"problm": "silu"}, context=QUICK)
+    assert "the input has no `problem`" in end["error"]
+
+
 def test_a_setting_out_of_range_is_refused_by_name(client):
     with pytest.raises(Exception, match="beam"):
         client.runs.wait(None, "accelopt", input={"problem": "silu"}, context={"beam": 0})
