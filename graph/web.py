@@ -97,7 +97,7 @@ def _runs_table(found: list[dict[str, Any]]) -> Markup:
     )
     rows = [_row(run, gain) for run in found for gain in run["problems"] or [{}]]
     head = tag("thead", tag("tr", *(tag("th", head) for head in heads)))
-    return tag("div", tag("table", head, tag("tbody", *rows)), class_="wide")
+    return tag("div", tag("table", head, tag("tbody", *rows)), class_="wide runs")
 
 
 def _row(run: dict[str, Any], gain: dict[str, Any]) -> Markup:
