@@ -197,10 +197,19 @@ class _Fitting:
         for k, nest in enumerate(inner):
             if nest.var in used or nest.var in use.op.once:
                 continue
-            held = touched_bytes(use.access, inner[k + 1 :])
+            held = self._held(life, nest, len(life.scope) + k + 1)
             if held * _SLICE_SHARE > self.capacity or held >= life.footprint_bytes():
                 found.append(nest)
         return found
+
+    def _held(self, life: Lifetime, nest: Nest, depth: int) -> int:
+        """Bytes per partition that all readers under a loop together take of an array in one of its iterations."""
+        parts = {
+            use.access.index: touched_bytes(use.access, use.loops[depth:])
+            for use in life.readers
+            if nest in use.loops
+        }
+        return sum(parts.values())
 
     def _passes(self, life: Lifetime, use: Use) -> int:
         return math.prod(nest.trips for nest in self._pass_loops(life, use))

@@ -69,8 +69,36 @@ class Lifetime:
     def footprint_bytes(self) -> int:
         """Bytes per partition of one instance."""
         if self.footprint < 0:
-            self.footprint = max((touched_bytes(u.access, self.inner_loops(u)) for u in self.uses), default=0)
+            # Uses of other parts, as unrolled loops have, add up; they cannot touch more than what lies between.
+            parts = {u.access.index: touched_bytes(u.access, self.inner_loops(u)) for u in self.uses}
+            self.footprint = min(sum(parts.values()), self._spanned_bytes())
         return self.footprint
+
+    def _spanned_bytes(self) -> int:
+        """Bytes per partition from the first to the last element along every dimension that one instance touches."""
+        size = self.tensor.dtype.itemsize
+        outside = {nest.var for nest in self.scope}
+        for d, extent in enumerate(self.tensor.shape):
+            if d == self.tensor.par_dim:
+                continue
+            low: list[int] = []
+            high: list[int] = []
+            for use in self.uses:
+                expression = use.access.index[d]
+                if not isinstance(expression, Affine):
+                    low, high = [0], [extent - 1]
+                    break
+                first = last = expression.const
+                for symbol, coefficient in expression.terms.items():
+                    if symbol in outside:
+                        continue
+                    length = use.access.shape[symbol] if isinstance(symbol, int) else symbol.trips
+                    span = coefficient * (length - 1)
+                    first, last = first + min(span, 0), last + max(span, 0)
+                low.append(first)
+                high.append(last)
+            size *= max(1, min(extent, max(high) - min(low) + 1))
+        return size
 
 
 def lifetimes(program: Program) -> dict[Tensor, Lifetime]:

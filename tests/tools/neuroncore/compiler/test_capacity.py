@@ -129,3 +129,28 @@ def test_many_small_arrays_are_no_way_around_the_size_of_sbuf(traced):
     assert few["hbm_read_bytes"] == 64 * 128 * 2048
     many = counted(traced(MANY_SMALL.format(tiles=256), x=(256 * 128, 512)))
     assert many["hbm_read_bytes"] > 2 * 256 * 128 * 2048
+
+
+ONE_ARRAY = """
+out = nl.ndarray((4, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+kept = nl.ndarray(({tiles}, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+for j in nl.static_range({tiles}):
+    kept[j] = nl.load(x[128 * j:128 * j + 128, :])
+for k in nl.sequential_range(4):
+    total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    for j in nl.static_range({tiles}):
+        total[...] = nl.add(total, kept[j])
+    nl.store(out[k], total)
+return out
+"""
+
+
+def test_an_array_used_part_by_part_takes_what_all_parts_take(traced):
+    few = counted(traced(ONE_ARRAY.format(tiles=64), x=(8192, 512)))
+    assert few["hbm_read_bytes"] == 64 * 128 * 2048
+    many = counted(traced(ONE_ARRAY.format(tiles=256), x=(256 * 128, 512)))
+    assert many["hbm_read_bytes"] > 2 * 256 * 128 * 2048
+    unrolled = OPEN_PRODUCTS.replace("for j in nl.affine_range", "for j in nl.static_range")
+    compile_kernel(traced(unrolled.format(banks=8), x=(512, 512)), TRN1)
+    with pytest.raises(NKIError, match="18 KiB per partition of matmul results"):
+        compile_kernel(traced(unrolled.format(banks=9), x=(512, 512)), TRN1)
