@@ -129,6 +129,7 @@ def _join(program: Program, body: list[Node], k: int, j: int) -> None:
     first, second = body[k], body[j]
     assert isinstance(first, Nest) and isinstance(second, Nest)
     substitute(second.body, {second.var: Affine.of(first.var)}, {second.var: first.var})
+    program.merged[second.var] = first.var
     ahead: list[Node] = []
     held: list[Node] = []
     for node in body[k + 1 : j]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..ir import Access, Affine, LoopVar, Tensor
 from .program import Nest, Op, Program
@@ -111,14 +111,19 @@ def lifetimes(program: Program) -> dict[Tensor, Lifetime]:
         for access in op.writes:
             if access.tensor.buffer.on_chip:
                 uses.setdefault(access.tensor, []).append(Use(op, loops, access, True, position))
-    return {tensor: Lifetime(tensor, found, _scope(tensor, found)) for tensor, found in uses.items()}
+    return {
+        tensor: Lifetime(tensor, found, _scope(tensor, found, program.merged))
+        for tensor, found in uses.items()
+    }
 
 
-def _scope(tensor: Tensor, uses: list[Use]) -> tuple[Nest, ...]:
+def _scope(tensor: Tensor, uses: list[Use], merged: Mapping[LoopVar, LoopVar]) -> tuple[Nest, ...]:
     common = uses[0].loops
     for use in uses[1:]:
         common = tuple(a for a, b in zip(common, use.loops, strict=False) if a is b)
     born = tensor.scope.var if tensor.scope is not None else None
+    while born is not None and born in merged:
+        born = merged[born]
     fresh_depth = next((k + 1 for k, nest in enumerate(common) if nest.var is born), 0)
     scope: list[Nest] = []
     for depth, nest in enumerate(common):

@@ -182,12 +182,14 @@ class Program:
         body: top-level nodes.
         notes: what the passes decided, one line each, for people.
         kept: bytes per partition that stay in SBUF of tensors that leave it in part.
+        merged: loops that became one with an earlier one, by their variables.
     """
 
     kernel: Kernel
     body: list[Node]
     notes: list[str] = dataclasses.field(default_factory=list)
     kept: dict[Tensor, float] = dataclasses.field(default_factory=dict)
+    merged: dict[LoopVar, LoopVar] = dataclasses.field(default_factory=dict)
 
     def walk(self) -> Iterator[tuple[Op, tuple[Nest, ...]]]:
         """Every op in program order with the loops around it, outermost first."""

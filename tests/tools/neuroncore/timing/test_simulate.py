@@ -192,3 +192,19 @@ return out
     spread = latency_ms(traced(body.format(kind=kind, here="k", there="k + 1"), x=(128, 512)))
     in_place = body.format(kind="sequential_range", here="0", there="0")
     assert spread == pytest.approx(latency_ms(traced(in_place, x=(128, 512))), rel=0.02)
+
+
+def test_masks_take_no_buffers_from_tiles_of_fused_loops_and_of_the_compiler(traced):
+    body = """
+out = nl.ndarray((2, 128, 2048), dtype=x.dtype, buffer=nl.shared_hbm)
+p, f = nl.mgrid[0:128, 0:32]
+for n in nl.static_range(2):
+    for i in nl.affine_range(64):
+        column = i * 32 + f
+        tile = nl.load(x[n, p, column]{mask})
+        nl.store(out[n, p, column], nl.divide(tile, nl.add(tile, 2.0{mask}){mask}){mask})
+return out
+"""
+    plain = latency_ms(traced(body.replace("{mask}", ""), x=(2, 128, 2048)))
+    masked = latency_ms(traced(body.replace("{mask}", ", mask=(column < 2040)"), x=(2, 128, 2048)))
+    assert masked == pytest.approx(plain, rel=0.03)

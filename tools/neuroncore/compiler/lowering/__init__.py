@@ -69,13 +69,15 @@ class _Lowering(Constants):
 
     def body(self, nodes: list[Any]) -> list[Node]:
         saved, self.out = self.out, []
-        home = self.home
+        home, loop = self.home, self.loop
         for node in nodes:
             self.home = home
             if isinstance(node, Loop):
                 self.homes += 1
                 self.home = self.homes
+                self.loop = node
                 inner = self.body(node.body)
+                self.loop = loop
                 if inner and node.trips > 0:
                     self.out.append(Nest(node.var, node.kind, inner, node.line))
             else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import Access, Affine, Buffer, Instr, Kernel, LoopKind, LoopVar, Tensor, TensorKind
+from ...ir import Access, Affine, Buffer, Instr, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
 from ...machine import Machine
 from ..program import Engine, Kind, Nest, Node, Op, unique_free
 from .contents import Contents
@@ -60,6 +60,7 @@ class Emitter:
         self.instr: Instr | None = None
         self.counter = 0
         self.identity_needed = False
+        self.loop: Loop | None = None
         self.home = 0
         self.homes = 0
         outputs = {t.storage for t in kernel.outputs}
@@ -105,7 +106,7 @@ class Emitter:
         """A compiler temporary, as the access to all of it."""
         self.counter += 1
         line = self.instr.line if self.instr else 0
-        return Tensor(f"tmp{self.counter}", shape, dtype, buffer, line=line).whole()
+        return Tensor(f"tmp{self.counter}", shape, dtype, buffer, scope=self.loop, line=line).whole()
 
     def tile(self, instr: Instr, *names: str) -> Access:
         """The first tile operand among the names, else the first tile operand at all, else the destination."""
