@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ..compiler.program import Engine, Kind, Op, Transfer
+from ..compiler.transfers import strides
 from ..ir import Buffer
 from ..machine import Machine
 
@@ -18,6 +19,8 @@ def busy_ns(op: Op, machine: Machine, elements: float | None = None) -> float:
     n = float(op.elements if elements is None else elements)
     if op.engine is Engine.TENSOR:
         return _tensor_ns(op, machine, n)
+    if op.engine in (Engine.SCALAR, Engine.VECTOR) and _is_strided(op):
+        n *= machine.strided_port_factor
     if op.engine is Engine.SCALAR:
         cycles = max(n * (op.per_element or 1.0), machine.min_cycles) + op.extra_cycles
         return float(cycles / machine.scalar_clock_ghz + machine.scalar_overhead_ns)
@@ -26,6 +29,23 @@ def busy_ns(op: Op, machine: Machine, elements: float | None = None) -> float:
         return float(cycles / machine.gpsimd_clock_ghz)
     cycles = max(n * vector_cycles(op, machine), machine.min_cycles) + op.extra_cycles
     return float(cycles / machine.vector_clock_ghz + machine.vector_overhead_ns)
+
+
+_SPARSE_BYTES = 16
+"""Neighbours that lie this far apart are fetched at half the rate (`strided_port_factor`)."""
+
+
+def _is_strided(op: Op) -> bool:
+    """Whether an operand or the result runs through its partitions in long steps."""
+    for access in (*op.reads, *op.writes):
+        if not access.tensor.buffer.on_chip or access.is_indirect or access.free_size < 2:
+            continue
+        along = access.partition_axis
+        steps = strides(access, access.tensor.par_dim)
+        moving = [s for axis, s in enumerate(steps) if axis != along and access.shape[axis] > 1]
+        if moving and moving[-1] * access.dtype.itemsize >= _SPARSE_BYTES:
+            return True
+    return False
 
 
 def overhead_ns(engine: Engine, machine: Machine) -> float:

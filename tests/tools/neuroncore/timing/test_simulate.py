@@ -5,7 +5,7 @@ import pytest
 from tools.neuroncore.compiler import compile_kernel
 from tools.neuroncore.estimate import estimate
 from tools.neuroncore.machine import TRN1
-from tools.neuroncore.timing import layout, simulate, steady
+from tools.neuroncore.timing import costs, layout, simulate, steady
 from tools.neuroncore.timing.simulate import Simulation
 
 NAMES = [
@@ -208,3 +208,18 @@ return out
     plain = latency_ms(traced(body.replace("{mask}", ""), x=(2, 128, 2048)))
     masked = latency_ms(traced(body.replace("{mask}", ", mask=(column < 2040)"), x=(2, 128, 2048)))
     assert masked == pytest.approx(plain, rel=0.03)
+
+
+@pytest.mark.parametrize(("step", "factor"), [(1, 1.0), (3, 1.0), (4, 1.5), (8, 1.5)])
+def test_neighbours_sixteen_bytes_apart_are_walked_more_slowly(traced, step, factor):
+    body = f"""
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+tile = nl.load(x)
+p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+nl.store(out, nl.exp(tile[p, {step} * f]))
+return out
+"""
+    program = compile_kernel(traced(body, x=(128, 4096)), TRN1)
+    (exp,) = [op for op, _ in program.walk() if op.label == "exp"]
+    streaming = costs.busy_ns(exp, TRN1) - costs.overhead_ns(exp.engine, TRN1)
+    assert streaming == pytest.approx(factor * 512 / TRN1.scalar_clock_ghz)
