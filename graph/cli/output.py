@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -43,6 +45,17 @@ def console() -> "Console":
 
     is_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, width=None if is_narrow else _WIDTH_OF_A_FILE)
+
+
+def program() -> str:
+    """What to type to call this program again: its name, or its path where the shell would not find it."""
+    called = Path(sys.argv[0])
+    if called.name != "accelopt" or shutil.which("accelopt"):
+        return "accelopt"
+    try:
+        return str(called.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(called)
 
 
 def print_json(document: Any) -> None:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import AsJson, Backend, ReferenceFile, Target
-from .output import CommandError, console, counted, duration, milliseconds, percent, print_error, print_json
+from .output import (
+    CommandError,
+    console,
+    counted,
+    duration,
+    milliseconds,
+    percent,
+    print_error,
+    print_json,
+    program,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -477,7 +487,7 @@ def _print_result(screen: Console, result: Result) -> None:
     if result.stopped:
         screen.print(f"ended early: {result.stopped}", markup=False)
     screen.print(f"best kernel   {result.best_kernel_path}", markup=False, soft_wrap=True)
-    screen.print(f"whole report  accelopt report {result.run_id}", markup=False, soft_wrap=True)
+    screen.print(f"whole report  {program()} report {result.run_id}", markup=False, soft_wrap=True)
 
 
 def _print_summary(documents: list[dict[str, Any]], series: Series) -> None:
@@ -513,12 +523,12 @@ def _print_summary(documents: list[dict[str, Any]], series: Series) -> None:
     if speedups:
         screen.print(f"geometric mean speedup {exp(sum(map(log, speedups)) / len(speedups)):.2f}x")
     if any(one["usd"] for one in documents):
-        screen.print(f"what it cost  accelopt cost {series.id}", markup=False, soft_wrap=True)
+        screen.print(f"what it cost  {program()} cost {series.id}", markup=False, soft_wrap=True)
     wanted = len(series.problems)
     if len(speedups) < wanted:
         why = f" ({stopped})" if stopped else ""
         screen.print(
-            f"{wanted - len(speedups)} of {wanted} problems are still to do{why}: accelopt resume last",
+            f"{wanted - len(speedups)} of {wanted} problems are still to do{why}: {program()} resume last",
             markup=False,
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from graph.cli.entry import run
+from graph.cli.output import program
 from graph.cli.settings import run_context
 from memory_store.ledger import Ledger
 
@@ -277,3 +278,18 @@ def test_a_strangers_package_under_one_of_our_names_is_told_from_ours(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "a stranger's package 'tools'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_hints_name_the_program_as_the_shell_finds_it(monkeypatch, tmp_path):
+    command = tmp_path / ".venv" / "bin" / "accelopt"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(command)])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert program() == ".venv/bin/accelopt"
+    monkeypatch.setenv("PATH", str(command.parent))
+    assert program() == "accelopt"
+    monkeypatch.setattr(sys, "argv", ["pytest"])
+    assert program() == "accelopt"
