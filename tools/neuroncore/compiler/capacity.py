@@ -81,7 +81,7 @@ def check_psum(program: Program, machine: Machine) -> None:
         op = next(op for k, (op, _) in enumerate(program.walk()) if k == where)
         raise NKIError(
             "psum_capacity_exceeded",
-            f"{most / 1024:.0f} KiB per partition of matmul results are kept in psum at once, which has "
+            f"{most / 1024:.4g} KiB per partition of matmul results are kept in psum at once, which has "
             f"{capacity / 1024:.0f}, in {machine.psum_banks:g} banks",
             line=op.line,
             remedy="copy results to sbuf before starting others, or block the loops so that fewer are open at a time",
