@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..neuroncore.ir import Access, Buffer, Kernel, Loop, LoopVar, Tensor
 from .capacity import private_loops
 from .refusal import RewriteError
@@ -36,6 +38,17 @@ def merge_block_into_free(kernel: Kernel, tensor: Tensor, block: int) -> None:
     del shape[block]
     tensor.shape = tuple(shape)
     tensor.par_dim -= 1
+
+
+def blocks_of(loop: Loop) -> Iterator[tuple[Tensor, int]]:
+    """The tensors in SBUF that keep a block for each iteration of a loop, with the block dimension that it indexes."""
+    for tensor, found in uses(loop.body).items():
+        if tensor.buffer is Buffer.SBUF and is_local(tensor):
+            indexed = [
+                {loop.var in use.access.affine[d].terms for use in found} for d in range(tensor.par_dim)
+            ]
+            if {True} in indexed:
+                yield tensor, indexed.index({True})
 
 
 def blocks_into_free(kernel: Kernel) -> None:

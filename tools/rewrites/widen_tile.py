@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ..neuroncore.ir import Kernel
+from .layout import blocks_of, merge_block_into_free
 from .merging import merge_iterations, mergeable_factors
 from .rewrite import Option, Rewrite
 from .structure import Path, loop_at, loops_of
@@ -54,4 +55,6 @@ class WidenTile(Rewrite[WidenOption]):
     def edit(self, kernel: Kernel, option: WidenOption) -> None:
         """See `Rewrite`."""
         loop, _ = loop_at(kernel, option.loop)
+        for tensor, block in list(blocks_of(loop)):
+            merge_block_into_free(kernel, tensor, block)
         merge_iterations(kernel, loop, option.factor)

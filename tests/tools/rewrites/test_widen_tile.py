@@ -164,18 +164,32 @@ def test_matmul_tiles_grow_up_to_what_one_instruction_takes(case):
     kernel.apply(WidenTile(), "4 of 8")
 
 
-def test_blocks_are_separate_tiles(case):
+BLOCKS = """
+    def kernel(x, w):
+        out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+        x_tile = nl.load(x)
+        turned = nl.ndarray((8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.{buffer})
+        for n in nl.affine_range(8):
+            turned[n, :, :] = nisa.nc_transpose(nl.load(w[n * 128 : (n + 1) * 128, 0:128]))
+        for m in nl.affine_range(8):
+            result = {use}
+            nl.store(out[0:128, m * 128 : (m + 1) * 128], value=result)
+        return out
+"""
+
+
+def test_blocks_in_sbuf_are_laid_side_by_side_for_one_wide_instruction(case):
+    source = BLOCKS.format(buffer="sbuf", use="nl.copy(nisa.nc_matmul(x_tile, turned[m, :, :]))")
+    after = case(source, (128, 128), (1024, 128)).apply(WidenTile(), "4 of 8 iterations of the loop over m")
+    assert "turned = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.sbuf)" in after.source
+    assert "turned[:, 128 * n : 128 * n + 128] = " in after.source
+    assert "nisa.nc_matmul(x_tile, turned[:, 512 * m : 512 * m + 512])" in after.source
+
+
+def test_blocks_in_psum_are_banks_of_their_own(case):
     kernel = case(
-        """
-        def kernel(x):
-            out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-            blocks = nl.ndarray((4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-            for s in nl.affine_range(4):
-                blocks[s, 0:128, 0:1] = nisa.memset((128, 1), value=0.5, dtype=nl.float32)
-            total = nl.add(blocks[0, 0:128, 0:1], blocks[3, 0:128, 0:1])
-            nl.store(out, value=nl.add(total, nl.load(x)))
-            return out
-        """,
-        (128, 1),
+        BLOCKS.format(buffer="psum", use="nl.add(x_tile, turned[m, :, :])"), (128, 128), (1024, 128)
     )
-    assert "keeps a block for each iteration" in kernel.refusal(WidenTile(), "all 4 iterations")
+    assert "keeps a block for each iteration" in kernel.refusal(
+        WidenTile(), "4 of 8 iterations of the loop over m"
+    )
