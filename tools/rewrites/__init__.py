@@ -7,6 +7,7 @@ applies, `Rewrite.apply` returns a new kernel, and `print_kernel` turns any kern
 from ..neuroncore.ir import Kernel
 from .accumulate_in_psum import AccumulateInPsum
 from .block_loop import BlockLoop
+from .broadcast_once import BroadcastOnce
 from .coarsen_dma import CoarsenDma
 from .commute_row_scale import CommuteRowScale
 from .drop_dead_code import DropDeadCode
@@ -35,6 +36,7 @@ REWRITES: tuple[Rewrite[Option], ...] = (
     NarrowTile(),
     CoarsenDma(),
     HoistInvariant(),
+    BroadcastOnce(),
     ExplicitTranspose(),
     BlockLoop(),
     InterchangeLoops(),
