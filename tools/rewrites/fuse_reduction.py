@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from ..neuroncore.ir import Access, Instr, Kernel
-from .axes import space_of
 from .dataflow import Dataflow, drop_dead, replace_instr
+from .reductions import activation_reduce, reduction
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
-from .steps import FunctionStep, ScalarStep, scalar_step
+from .steps import ScalarStep, scalar_step
 from .structure import Path, instr_at
 
 
@@ -49,25 +49,25 @@ class FuseReduction(Rewrite[ReductionOption]):
         """Every reduction whose operand comes from an activation or a scalar step."""
         flow = Dataflow(kernel)
         for site in flow.sites:
-            operand = _reduced_operand(site.instr)
-            producer = flow.producer(operand, site) if operand is not None else None
-            if operand is None or producer is None:
+            found = reduction(site.instr)
+            producer = flow.producer(found.operand, site) if found is not None else None
+            if found is None or producer is None:
                 continue
             if flow.function(producer) is not None:
                 call = "nisa.activation_reduce"
-            elif scalar_step(producer.instr) is not None:
+            elif scalar_step(producer.instr) is not None and found.divisor == 1:
                 call = "nisa.tensor_scalar_reduce"
             else:
                 continue
-            yield ReductionOption(site.path, operand.tensor.name, site.instr.dst.tensor.name, call)
+            yield ReductionOption(site.path, found.operand.tensor.name, site.instr.dst.tensor.name, call)
 
     def edit(self, kernel: Kernel, option: ReductionOption) -> None:
         """See `Rewrite`."""
         flow = Dataflow(kernel)
         site = flow.site(instr_at(kernel, option.instr)[0])
-        operand = _reduced_operand(site.instr)
-        producer = flow.producer(operand, site) if operand is not None else None
-        if operand is None or producer is None:
+        found = reduction(site.instr)
+        producer = flow.producer(found.operand, site) if found is not None else None
+        if found is None or producer is None:
             raise RewriteError("option", "there is no reduction of a computed tile")
         if producer.instr.mask or site.instr.mask:
             raise RewriteError("mask", "fused reductions take no mask")
@@ -75,48 +75,23 @@ class FuseReduction(Rewrite[ReductionOption]):
             raise RewriteError("dependence", "an operand changes before the reduction")
         for other in (
             *flow.readers.get(site.instr.dst.tensor.storage, ()),
-            *flow.readers.get(operand.tensor, ()),
+            *flow.readers.get(found.operand.tensor, ()),
         ):
             if producer.order < other.order < site.order:
                 raise RewriteError("dependence", f"`{other.instr.dst.tensor.name}` is computed in between")
-        combine = space_of(site.instr).combine
         function, scalar = flow.function(producer), scalar_step(producer.instr)
-        if option.call == "nisa.activation_reduce" and function is not None and combine == "add":
-            fused = _activation_reduce(producer.instr.dst, site.instr.dst, function, site.instr)
-        elif option.call == "nisa.tensor_scalar_reduce" and scalar is not None:
-            fused = _tensor_scalar_reduce(
-                producer.instr.dst, site.instr.dst, scalar, str(combine), site.instr
-            )
-        else:
+        fused = None
+        if option.call == "nisa.activation_reduce" and function is not None:
+            scope = site.loops[-1] if site.loops else None
+            fused = activation_reduce(producer.instr.dst, function, site.instr, scope)
+        elif option.call == "nisa.tensor_scalar_reduce" and scalar is not None and found.divisor == 1:
+            dst = producer.instr.dst
+            fused = [_tensor_scalar_reduce(dst, site.instr.dst, scalar, found.combine, site.instr)]
+        if fused is None:
             raise RewriteError("operation", "the two cannot be fused")
         replace_instr(kernel, producer.instr, [])
-        replace_instr(kernel, site.instr, [fused])
+        replace_instr(kernel, site.instr, fused)
         drop_dead(kernel)
-
-
-def _reduced_operand(instr: Instr) -> Access | None:
-    """The tile that an instruction reduces over all of its free axes, if it does."""
-    if instr.op not in ("nl.sum", "nl.max", "nl.min", "nisa.tensor_reduce") or instr.attrs.get("negate"):
-        return None
-    operand = instr.args.get("x", instr.args.get("data"))
-    if not isinstance(operand, Access) or instr.dst.free_size != 1:
-        return None
-    rank = len(operand.shape)
-    return operand if {a % rank for a in instr.attrs["axis"]} == set(range(1, rank)) else None
-
-
-def _activation_reduce(dst: Access, result: Access, step: FunctionStep, like: Instr) -> Instr:
-    args = {"data": step.data, "bias": step.bias, "scale": step.scale}
-    if step.bias is None:
-        del args["bias"]
-    return Instr(
-        "nisa.activation_reduce",
-        (dst, result),
-        args,
-        {"op": step.function, "reduce_op": "add"},
-        (),
-        like.line,
-    )
 
 
 def _tensor_scalar_reduce(dst: Access, result: Access, step: ScalarStep, combine: str, like: Instr) -> Instr:

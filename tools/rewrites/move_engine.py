@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..neuroncore.dtypes import is_float
 from ..neuroncore.ir import Access, Buffer, Instr, Kernel
 from .dataflow import replace_instr
+from .reductions import on_scalar_engine
 from .refusal import RewriteError
 from .rewrite import Option, Rewrite
 from .steps import FunctionStep, activation, scalar_step, tensor_scalar, tensor_step
@@ -34,12 +35,12 @@ class EngineOption(Option):
 
 
 class MoveEngine(Rewrite[EngineOption]):
-    """Copies and element-wise operations can run on more than one engine."""
+    """Copies, sums and element-wise operations can run on more than one engine."""
 
     name = "move-engine"
     summary = (
-        "Copies, scalings, shifts, squares and element-wise operations run on more than one engine: move one from the "
-        "busiest to an idle one"
+        "Copies, scalings, shifts, squares, sums and element-wise operations run on more than one engine: move one from "
+        "the busiest to an idle one"
     )
     targets = ("vector", "scalar", "gpsimd")
 
@@ -50,14 +51,19 @@ class MoveEngine(Rewrite[EngineOption]):
                 moved = on_engine(instr, engine)
                 if moved is not None and (moved.op, moved.attrs) != (instr.op, instr.attrs):
                     yield EngineOption(path, instr.dst.tensor.name, engine)
+            if on_scalar_engine(instr, None) is not None:
+                yield EngineOption(path, instr.dst.tensor.name, "scalar")
 
     def edit(self, kernel: Kernel, option: EngineOption) -> None:
         """See `Rewrite`."""
-        instr, _, _, _ = instr_at(kernel, option.instr)
+        instr, _, _, loops = instr_at(kernel, option.instr)
         moved = on_engine(instr, option.engine)
-        if moved is None:
+        several = [moved] if moved is not None else None
+        if several is None and option.engine == "scalar":
+            several = on_scalar_engine(instr, loops[-1] if loops else None)
+        if several is None:
             raise RewriteError("operation", f"{instr.op} does not run on the {option.engine} engine")
-        replace_instr(kernel, instr, [moved])
+        replace_instr(kernel, instr, several)
 
 
 def on_engine(instr: Instr, engine: str) -> Instr | None:
@@ -79,6 +85,9 @@ def on_engine(instr: Instr, engine: str) -> Instr | None:
     if scalar is not None:
         if 0 in scalar.data.broadcast_axes():
             return None
+        if engine == "vector" and scalar.op == "multiply" and scalar.scalar == 1.0:
+            args = {"src": scalar.data}
+            return Instr("nisa.tensor_copy", instr.dsts, args, {"engine": engine}, instr.mask, instr.line)
         if engine == "vector":
             return tensor_scalar(instr.dst, scalar, None, instr, engine)
         if engine == "scalar" and scalar.op == "multiply":

@@ -111,6 +111,36 @@ def test_work_moves_between_engines(case):
     assert "nisa.tensor_tensor(d, b, op=nl.add, engine=nisa.gpsimd_engine)" in after.source
 
 
+def test_a_copy_that_went_to_the_scalar_engine_comes_back_as_a_copy(case):
+    kernel = case(elementwise("c = nl.copy(a)", "result = nl.add(c, b)"), *SHAPES)
+    there = kernel.apply(MoveEngine(), "`c` on the scalar")
+    assert "nisa.activation(nl.copy, data=a)" in there.source
+    assert (
+        "nisa.tensor_copy(a, engine=nisa.vector_engine)"
+        in there.apply(MoveEngine(), "`c` on the vector").source
+    )
+
+
+@pytest.mark.parametrize(
+    ("spelled", "left"),
+    [
+        ("nl.sum(a, axis=[1])", "reduce_res=total[...]"),
+        ("nisa.tensor_reduce(nl.add, a, axis=[1])", "reduce_res=total[...]"),
+        ("nl.mean(a, axis=[1])", "total = nl.multiply(total_sum, 0.00390625)"),
+    ],
+)
+def test_sums_move_to_the_scalar_engine(case, spelled, left):
+    kernel = case(elementwise(f"total = {spelled}", "result = nl.multiply(b, total)"), *SHAPES)
+    after = kernel.apply(MoveEngine(), "`total` on the scalar")
+    assert "nisa.activation_reduce(nl.copy, data=a, reduce_op=nl.add, reduce_res=" in after.source
+    assert left in after.source
+
+
+def test_a_maximum_stays_on_the_vector_engine(case):
+    kernel = case(elementwise("top = nl.max(a, axis=[1])", "result = nl.multiply(b, top)"), *SHAPES)
+    assert not any("`top`" in o.describe() for o in kernel.options(MoveEngine()))
+
+
 def test_gpsimd_never_touches_psum(case):
     kernel = case(
         """

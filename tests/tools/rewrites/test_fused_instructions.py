@@ -151,6 +151,13 @@ def test_a_sum_comes_with_the_activation_it_sums(case):
     )
 
 
+def test_a_mean_is_a_sum_that_comes_with_the_activation(case):
+    source = elementwise("e = nl.exp(tile)", "mean = nl.mean(e, axis=[1])", "result = nl.multiply(e, mean)")
+    after = case(source, *SHAPES).apply(FuseReduction(), "nisa.activation_reduce")
+    assert "reduce_op=nl.add, reduce_res=mean_sum[...])" in after.source
+    assert "mean = nl.multiply(mean_sum, 0.00390625)" in after.source
+
+
 def test_a_maximum_comes_with_the_scalar_operation_before_it(case):
     source = elementwise(
         "s = nl.multiply(tile, 0.125)", "top = nl.max(s, axis=[1])", "result = nl.subtract(s, top)"
