@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ..neuroncore.compiler.capacity import check_psum
+from ..neuroncore.compiler.lowering import lower
+from ..neuroncore.errors import NKIError
 from ..neuroncore.ir import (
     Access,
     Affine,
@@ -77,6 +80,11 @@ def check_kernel(kernel: Kernel, before: Kernel) -> None:
         raise RewriteError(
             "sbuf", f"{needed // 1024} KiB per partition would be live at once, of {limit // 1024}"
         )
+    try:
+        # What the kernel's own tiles do not show: the tiles in PSUM of transposes and broadcasts that calls imply.
+        check_psum(lower(kernel, machine), machine)
+    except NKIError as error:
+        raise RewriteError("psum", error.message) from None
 
 
 def _repeated_writes(kernel: Kernel) -> list[str]:

@@ -101,3 +101,26 @@ def test_loops_that_carry_a_value_keep_their_order(case):
         (384, 512),
     )
     assert "depend on one another" in kernel.refusal(InterchangeLoops(), "loop over j outside")
+
+
+def test_the_bank_that_a_hidden_transpose_needs_is_counted(case):
+    source = """
+        def kernel(x, w):
+            out = nl.ndarray((1024, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+            for m in nl.affine_range(8):
+                acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+                for k in nl.affine_range(2):
+                    x_tile = nl.load(x[m * 128 : (m + 1) * 128, k * 128 : (k + 1) * 128])
+                    w_tile = nl.load(w[k * 128 : (k + 1) * 128, 0:512])
+                    acc += nl.matmul(x_tile, w_tile)
+                nl.store(out[m * 128 : (m + 1) * 128, 0:512], value=nl.copy(acc))
+            return out
+    """
+    hidden = case(source, (1024, 256), (256, 512))
+    assert "of matmul results are kept in psum" in hidden.refusal(BlockLoop(), "Run the loop over m inside")
+    turned = source.replace("nl.matmul(x_tile, w_tile)", "nisa.nc_matmul(x_tile, w_tile)")
+    turned = turned.replace(
+        "x[m * 128 : (m + 1) * 128, k * 128 : (k + 1) * 128]",
+        "x[k * 128 : (k + 1) * 128, m * 128 : (m + 1) * 128]",
+    )
+    case(turned, (256, 1024), (256, 512)).apply(BlockLoop(), "Run the loop over m inside")
