@@ -197,7 +197,11 @@ class Problem(BaseModel):
     def with_measured_traffic(self, inputs: list[Any], outputs: list[np.ndarray]) -> "Problem":
         """This problem, its least traffic counted from what its reference takes and returns."""
         arrays = [value for value in [*inputs, *outputs] if isinstance(value, np.ndarray)]
-        return self.model_copy(update={"min_traffic_bytes": sum(array.nbytes for array in arrays)})
+        return self.with_traffic(sum(array.nbytes for array in arrays))
+
+    def with_traffic(self, nbytes: int) -> "Problem":
+        """This problem, its least traffic being known to be so many bytes."""
+        return self.model_copy(update={"min_traffic_bytes": nbytes})
 
     def reference(self, small: bool = False) -> Reference:
         """The reference, loaded at the full or the small shape. This runs its file.

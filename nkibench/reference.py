@@ -16,16 +16,17 @@ Loading runs the file. A reference from somebody else's hands belongs in a confi
 import ast
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .errors import InvalidReference
+from .errors import InvalidFormula, InvalidReference
+from .formula import evaluate
 from .regime import Regime
 
 REQUIRED_FUNCTIONS = ("get_inputs", "forward")
@@ -43,33 +44,65 @@ def integer_constants(source: str, name: str = "reference") -> dict[str, int]:
     tree = _parse(source, name)
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     _check_functions(defined, name)
-    constants: dict[str, int] = {}
+    return {
+        target: value.value
+        for target, value in _assignments(tree)
+        if isinstance(value, ast.Constant) and type(value.value) is int and target not in _DEMANDS
+    }
+
+
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Names that the module binds at its top level, those of `M, N = 128, 512` one by one."""
     for node in tree.body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=target)], value=ast.Constant(value=int(value))) if (
-                not isinstance(value, bool)
-            ):
-                constants[target] = value
-    return constants
+            case ast.Assign(targets=[ast.Name(id=target)], value=value):
+                yield target, value
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)) if len(
+                targets
+            ) == len(values):
+                for name, value in zip(targets, values, strict=True):
+                    if isinstance(name, ast.Name):
+                        yield name.id, value
 
 
-def demands(source: str, name: str = "reference") -> tuple[float | None, tuple[Regime, ...]]:
-    """What a reference asks of kernels beside its result, read without running it: `TOLERANCE` and `REGIMES`.
+class Demands(NamedTuple):
+    """What a reference says of its kernels beside their result, all of it optional."""
 
-    Returns:
-        The largest relative L2 error, None where the file does not say, and the input regimes, always with `normal`.
+    tolerance: float | None
+    """`TOLERANCE`: the largest relative L2 error."""
+    regimes: tuple[Regime, ...]
+    """`REGIMES`: harder inputs to check on; always with `normal`."""
+    matmul_flops: int | None
+    """`MATMUL_FLOPS`: multiplications and additions of the matmuls, a formula over the file's integers."""
+    vector_flops: int | None
+    """`VECTOR_FLOPS`: elementwise and reduction operations, likewise."""
+
+
+_DEMANDS = ("TOLERANCE", "REGIMES", "MATMUL_FLOPS", "VECTOR_FLOPS")
+
+
+def demands(source: str, name: str = "reference") -> Demands:
+    """What a reference asks of kernels beside its result, read without running it.
 
     Raises:
         InvalidReference: a syntax error, or a value that makes no sense.
     """
     given: dict[str, Any] = {}
-    for node in _parse(source, name).body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id="TOLERANCE" | "REGIMES" as target)], value=value):
-                try:
-                    given[target] = ast.literal_eval(value)
-                except ValueError as error:
-                    raise InvalidReference(f"{name}: {target} must be written out as a constant") from error
+    integers: dict[str, int] = {}
+    for target, value in _assignments(_parse(source, name)):
+        if target in ("TOLERANCE", "REGIMES"):
+            try:
+                given[target] = ast.literal_eval(value)
+            except ValueError as error:
+                raise InvalidReference(f"{name}: {target} must be written out as a constant") from error
+            continue
+        try:
+            integers[target] = evaluate(ast.unparse(value), integers)
+        except InvalidFormula as error:
+            if target in _DEMANDS:
+                raise InvalidReference(f"{name}: {target}: {error}") from error
+        if target in _DEMANDS and integers[target] < 0:
+            raise InvalidReference(f"{name}: {target} is {integers[target]}, less than nothing")
     tolerance = given.get("TOLERANCE")
     if tolerance is not None and not (isinstance(tolerance, float) and 0 < tolerance < 1):
         raise InvalidReference(f"{name}: TOLERANCE must be a number between 0 and 1, not {tolerance!r}")
@@ -77,7 +110,8 @@ def demands(source: str, name: str = "reference") -> tuple[float | None, tuple[R
     known = [regime.value for regime in Regime]
     if not isinstance(wanted, list | tuple) or any(one not in known for one in wanted):
         raise InvalidReference(f"{name}: REGIMES must be a list of these, not {wanted!r}: {', '.join(known)}")
-    return tolerance, tuple(dict.fromkeys((Regime.normal, *map(Regime, wanted))))
+    regimes = tuple(dict.fromkeys((Regime.normal, *map(Regime, wanted))))
+    return Demands(tolerance, regimes, integers.get("MATMUL_FLOPS"), integers.get("VECTOR_FLOPS"))
 
 
 class Reference:

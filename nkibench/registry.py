@@ -80,15 +80,15 @@ def user_problem(
 ) -> Problem:
     """A problem from a user's own reference and kernel, each a path or a text.
 
-    Its FLOPs are unknown and count as none; its least traffic is what the reference takes and returns.
-    Percent of peak then says how near the kernel comes to the memory roofline only: an upper bound on what
-    can be gained.
+    Its least traffic is what the reference takes and returns; its FLOPs count as none unless the reference
+    says how many they are. Percent of peak then says how near the kernel comes to the memory roofline only:
+    an upper bound on what can be gained.
 
     With `measure`, the reference runs once here to count that traffic. Without it nothing is run, as befits a
     text from a stranger: `Problem.with_measured_traffic` completes the problem with what a confined process
     computed.
 
-    The reference may demand more or less than NKIBench does of kernels: see `reference.demands`.
+    The reference may demand more or less than NKIBench does of kernels: see `reference.Demands`.
 
     Raises:
         InvalidReference: the reference does not parse, run, or have the functions it needs.
@@ -98,7 +98,7 @@ def user_problem(
     where = str(reference) if isinstance(reference, Path) else "reference"
     # Sizes of zero or below are flags or axes, not part of a shape.
     constants = integer_constants(reference_file.read(), where)
-    tolerance, regimes = demands(reference_file.read(), where)
+    asked = demands(reference_file.read(), where)
     shape = {constant: value for constant, value in constants.items() if value > 0}
     baseline_file.read()
     problem = Problem(
@@ -108,8 +108,10 @@ def user_problem(
         description="Defined by the reference that came with it.",
         shape=shape,
         small_shape=shape,
-        tolerance=tolerance or DEFAULT_TOLERANCE,
-        regimes=regimes,
+        tolerance=asked.tolerance or DEFAULT_TOLERANCE,
+        regimes=asked.regimes,
+        matmul_flops=None if asked.matmul_flops is None else str(asked.matmul_flops),
+        vector_flops=None if asked.vector_flops is None else str(asked.vector_flops),
         bound="memory",
         source="user",
         reference_file=reference_file,

@@ -44,8 +44,14 @@ PEAKS: dict[str, Peak] = {
 }
 
 
-def resource_ms(work: CountedWork, target: str) -> dict[Bound, float]:
+# Matmuls of bf16 run at four times the rate of fp32 (what PEAKS is a quarter of); trn2 doubles that again for fp8.
+_NARROW_RATE = {"trn1": 4.0, "trn2": 8.0}
+
+
+def resource_ms(work: CountedWork, target: str, narrow: bool = False) -> dict[Bound, float]:
     """Milliseconds that each resource of `target` needs for `work`, at its peak rate.
+
+    With `narrow`, matmuls may run in the element type that the array is fastest in, not only in fp32.
 
     Raises:
         UnknownTarget: `target` is not in `PEAKS`.
@@ -53,16 +59,17 @@ def resource_ms(work: CountedWork, target: str) -> dict[Bound, float]:
     if target not in PEAKS:
         raise UnknownTarget(target, list(PEAKS))
     peak = PEAKS[target]
+    rate = peak.matmul_flops_per_s * (_NARROW_RATE[target] if narrow else 1.0)
     return {
         "memory": work.min_traffic_bytes / peak.memory_bytes_per_s * 1e3,
-        "matmul": work.matmul_flops / peak.matmul_flops_per_s * 1e3,
+        "matmul": work.matmul_flops / rate * 1e3,
         "vector": work.vector_flops / peak.vector_flops_per_s * 1e3,
     }
 
 
-def peak_ms(work: CountedWork, target: str) -> float:
-    """The least latency in milliseconds that `target` could reach: NKIBench's T_peak."""
-    return max(resource_ms(work, target).values())
+def peak_ms(work: CountedWork, target: str, narrow: bool = False) -> float:
+    """The least latency in milliseconds that `target` could reach: NKIBench's T_peak, unless `narrow`."""
+    return max(resource_ms(work, target, narrow).values())
 
 
 def bound(work: CountedWork, target: str) -> Bound:

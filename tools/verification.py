@@ -293,9 +293,15 @@ def size_finding(outputs: Sequence[ArrayType], expected: Expected) -> Finding | 
     return None
 
 
-def impossible(profile: Profile, work: Work) -> Finding | None:
-    """What no correct kernel can do: beat the roofline, move less than inputs and outputs, compute less than needed."""
-    least_ms = peak_ms(work, profile.target)
+def impossible(profile: Profile, work: Work, narrow: bool = False) -> Finding | None:
+    """What no correct kernel can do: beat the roofline, move less than inputs and outputs, compute less than needed.
+
+    Args:
+        profile: what was measured.
+        work: the least that any kernel has to do.
+        narrow: whether it computes in less than fp32 somewhere, which a run has to allow.
+    """
+    least_ms = peak_ms(work, profile.target, narrow)
     if profile.latency_ms < least_ms:
         message = f"{profile.latency_ms:.4g} ms is less than the {least_ms:.4g} ms that {profile.target} needs at its peak"
         return Finding(Check.latency, 0, None, least_ms, profile.latency_ms, message)

@@ -146,9 +146,19 @@ def test_a_users_reference_says_how_exact_and_on_which_inputs() -> None:
     assert problem.shape == plain.shape
 
 
+def test_a_users_reference_says_how_much_is_to_be_computed() -> None:
+    text = REFERENCE + "\nK, L = 64, 2 * M\nMATMUL_FLOPS = M * L * K\nVECTOR_FLOPS = 1000\n"
+    problem = user_problem(text, "# a kernel\n")
+    assert problem.work().matmul_flops == 2 * 128 * 128 * 64
+    assert problem.work().vector_flops == 1000
+    assert problem.shape == {"M": 128, "K": 64}
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("MATMUL_FLOPS = 2 * M * Q", "MATMUL_FLOPS: '2 * M * Q' uses Q"),
+        ("VECTOR_FLOPS = -1", "less than nothing"),
         ("TOLERANCE = 2.0", "TOLERANCE must be a number between 0 and 1, not 2.0"),
         ("TOLERANCE = float('nan')", "TOLERANCE must be written out"),
         ("TOLERANCE = True", "not True"),

@@ -156,6 +156,14 @@ def test_faster_than_the_roofline_is_impossible() -> None:
     assert impossible(profile(1.01, 10**9), WORK) is None
 
 
+def test_a_narrow_matmul_may_be_faster_than_fp32_can() -> None:
+    work = Work(vector_flops=0, matmul_flops=int(23.75e9), min_traffic_bytes=0)  # 1 ms on trn1 in fp32
+    half = profile(0.5, 10**9).model_copy(update={"hardware_flops": int(23.75e9)})
+    assert impossible(half, work).check is Check.latency
+    assert impossible(half, work, narrow=True) is None
+    assert impossible(half.model_copy(update={"latency_ms": 0.2}), work, narrow=True).check is Check.latency
+
+
 def test_less_traffic_than_inputs_and_outputs_is_impossible() -> None:
     assert impossible(profile(2.0, 440_000_000), WORK).check is Check.traffic
 

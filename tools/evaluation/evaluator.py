@@ -301,7 +301,7 @@ class _Run:
             return self._problem.work(self._settings.small)
         except WorkUnknown:
             moved = traffic_of(arguments, self._outputs)
-            return Work(vector_flops=0, matmul_flops=0, min_traffic_bytes=moved)
+            return self._problem.with_traffic(moved).work(self._settings.small)
 
     def _profile(self, lease: Lease) -> None:
         answer = self._call(lease, "profile")
@@ -316,7 +316,9 @@ class _Run:
 
     def _check_physics(self) -> None:
         assert self._progress.profile is not None and self._progress.work is not None
-        finding = impossible(self._progress.profile, self._progress.work)
+        finding = impossible(
+            self._progress.profile, self._progress.work, narrow=bool(self._progress.narrowings)
+        )
         if finding:
             self._fail(Status.suspect, finding, None, None)
 
