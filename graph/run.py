@@ -33,7 +33,7 @@ from nodes.prepare import begin_run, check_endpoints
 from nodes.problems import definition_of, known_names
 from nodes.resources import RESOURCES, resources
 from nodes.services import close_services, services
-from nodes.state import Stop, UserProblem
+from nodes.state import Part, Stop, UserProblem
 
 from .workflow import STEPS_A_ROUND, build_graph
 
@@ -58,7 +58,7 @@ class Result(BaseModel):
     best_percent_of_peak: float
     kernels_evaluated: int
     kernels_correct: int
-    iterations: int = Field(description="Rounds done")
+    iterations: int = Field(description="Rounds done; one that was cut short is not")
     tokens: int = Field(description="In and out, every role")
     usd: float
     wall_s: float = Field(description="Seconds worked, over all periods of the run")
@@ -312,16 +312,25 @@ class _Drive:
             return await self._from_the_start()
         # A run that a cap ended needs a higher one to go on; one that a fault or a person ended does not.
         broken_off = state.values.get("stop_kind") in (Stop.FAULT, Stop.PERSON)
-        goes_on = (extend or broken_off) and state.values.get("round", 0) < self._context.iterations
+        has_work = state.values.get("round", 0) < self._context.iterations or state.values.get("unfinished")
+        goes_on = (extend or broken_off) and has_work
         if state.next or goes_on:
             try:
                 await check_endpoints(self._context)
             except EndpointError as error:
                 raise RunError(str(error)) from error
         if not state.next and goes_on and state.values.get("result"):
-            # Back to where a round begins.
-            fresh = {"stop": "", "stop_kind": "", "result": {}}
-            await graph.aupdate_state(self._config, fresh, as_node="budget_review")
+            # Back to where a round begins, or to what the last one has still to teach.
+            teaches = state.values.get("unfinished") == Part.LESSONS
+            fresh: dict[str, Any] = {
+                "stop": "",
+                "stop_kind": "",
+                "result": {},
+                "unfinished": "",
+                "learned": None,
+            }
+            last = "selector" if teaches else "budget_review"
+            await graph.aupdate_state(self._config, fresh, as_node=last)
         if any(task.interrupts for task in state.tasks) and self._on_question is None:
             raise RunPaused(self._run_id, [one.value for task in state.tasks for one in task.interrupts])
         if any(task.interrupts for task in state.tasks):

@@ -4,6 +4,9 @@
                   ^                                                                                       |
                   +---------------------- budget_review <- next round or finish <-------------------------+
 
+A round that a cap cuts short goes from selector to finish; taken up again it begins anew, and finds what it has in
+the ledger.
+
 `explore` is a graph of its own: planner -> executor x K -> evaluator (-> fixer -> evaluator ...), so that a slow
 plan holds up nobody else.
 """
@@ -19,6 +22,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Send
 
+from nodes.budget import CapReached
 from nodes.context import RunContext
 from nodes.evaluator import evaluator, group_of
 from nodes.events import emit, forwarded
@@ -31,11 +35,11 @@ from nodes.recall import recall
 from nodes.remember import remember
 from nodes.review import budget_review, draft, review
 from nodes.selector import selector
-from nodes.state import Draft, Exploration, Input, Output, State
+from nodes.state import Draft, Exploration, Input, Output, Part, State
 from nodes.summarizer import summarizer
 
-STEPS_A_ROUND = 8
-"""Supersteps of one round at most, for LangGraph's recursion limit."""
+STEPS_A_ROUND = 16
+"""Supersteps of one round at most, for LangGraph's recursion limit; twice those of a round that is not cut short."""
 
 
 def write_all_samples(state: Exploration, runtime: Runtime[RunContext]) -> Sequence[Send] | str:
@@ -108,7 +112,9 @@ def carry_out(state: State, runtime: Runtime[RunContext]) -> list[Send] | str:
 
 
 def summarize_all(state: State) -> list[Send] | str:
-    """After selection: one summarizer for each pair."""
+    """After selection: one summarizer for each pair; none after a round that was cut short."""
+    if state["unfinished"] == Part.SEARCH:
+        return "finish" if state["stop"] else "recall"
     sends = [
         Send("summarizer", {"run_id": state["run_id"], "index": index, "lesson": lesson})
         for index, lesson in enumerate(state["lessons"])
@@ -116,8 +122,10 @@ def summarize_all(state: State) -> list[Send] | str:
     return sends or "remember"
 
 
-def begin_or_end(state: State, runtime: Runtime[RunContext]) -> str:
-    """After prepare and after each round: whether a further round begins."""
+def begin_or_end(state: State, runtime: Runtime[RunContext]) -> list[Send] | str:
+    """After prepare and after each round: whether a further round begins; before it, what there is still to learn."""
+    if state["unfinished"] == Part.LESSONS and not state["stop"]:
+        return summarize_all(state)
     context = runtime.context or RunContext()
     over = state["error"] or state["stop"] or state["round"] >= context.iterations
     return "finish" if over else "budget_review"
@@ -146,13 +154,17 @@ def build_graph(
             # A control of its own: when the run is asked to stop, explorations under way are finished.
             with forwarded(runtime.stream_writer):
                 end = await exploring.ainvoke(state, context=runtime.context, control=RunControl())
+        except CapReached as error:
+            end = {"failure": str(error), "refused": True}
         except Exception as error:
             end = {"failure": f"{type(error).__name__}: {error}"}
             with forwarded(runtime.stream_writer):
                 emit("notice", message=f"an exploration failed: {end['failure']}")
         drafts = tuple(Draft.model_validate(one) for one in end.get("drafts", []))
-        group = group_of({**state, "plan": end.get("plan")}, drafts, end.get("failure"))
-        if group.failure:
+        told: dict[str, Any] = {"plan": end.get("plan"), "refused": end.get("refused", False)}
+        group = group_of({**state, **told}, drafts, end.get("failure"))  # type: ignore[typeddict-item]
+        # What a cap refused is told once, by the end of the run.
+        if group.failure and not group.refused:
             place = f"candidate {group.candidate_index}, plan {group.plan_index}"
             emit("notice", message=f"{place} came to nothing: {' '.join(group.failure.split())}")
         return {"explored": [group.plain()]}
@@ -175,9 +187,9 @@ def build_graph(
     builder.add_edge("draft", "review")
     builder.add_conditional_edges("review", carry_out, ["explore", "selector"])
     builder.add_edge("explore", "selector")
-    builder.add_conditional_edges("selector", summarize_all, ["summarizer", "remember"])
+    builder.add_conditional_edges("selector", summarize_all, ["summarizer", "remember", "recall", "finish"])
     builder.add_edge("summarizer", "remember")
-    builder.add_conditional_edges("remember", begin_or_end, ["budget_review", "finish"])
+    builder.add_conditional_edges("remember", begin_or_end, ["budget_review", "summarizer", "finish"])
     builder.add_edge("finish", END)
     return builder.compile(checkpointer=checkpointer, name="accelopt")
 

@@ -38,6 +38,7 @@ async def work_with_tools(
 
     Raises:
         NoAnswer: it never answered with a new kernel.
+        CapReached: a call may not be made.
     """
     tools = {tool.name: tool for tool in shared.tools()}
     formats = [convert_to_openai_tool(tool) for tool in tools.values()]

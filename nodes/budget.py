@@ -28,7 +28,7 @@ CHAT_OVERHEAD_TOKENS = 64
 
 
 class CapReached(Exception):
-    """Starting this would pass a cap."""
+    """Starting this would pass a cap, or the run is ending. It is still to be done once the run may go on."""
 
 
 class Usage(Frozen):
@@ -126,6 +126,22 @@ def admission(round: int, slot: str, fixes: int = 0) -> str:
     return f"{round}/{slot}/{fixes}"
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What kept the run that is replayed, so that it keeps the replay too."""
+
+    refused: frozenset[str] = frozenset()
+    """Kernels that it did not evaluate (`admission`)."""
+    unchecked: frozenset[str] = frozenset()
+    """Kernels, by id, that it had no time left to check in full."""
+    cut_round: int | None = None
+    """The round that it did not finish and ended in."""
+    stop: str = ""
+    """Why it did not."""
+    stop_kind: str = ""
+    """Which kind of reason that is (`Stop`)."""
+
+
 class Budget:
     """The purse of one run, shared by all its tasks on one event loop."""
 
@@ -135,19 +151,20 @@ class Budget:
         prices: Mapping[str, Price],
         spent: Spent | None = None,
         kernels: Iterable[str] = (),
-        refused: Iterable[str] = (),
+        recording: Recording | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin with what earlier sessions of the run have spent and the kernels they evaluated (`admission`).
 
-        `refused` are kernels that the run which is replayed did not evaluate.
+        `recording` is what kept the run that is replayed.
         """
         self._caps = caps
         self._prices = prices
         self._spent = spent or Spent()
         self._kernels = set(kernels)
-        self._refused = frozenset(refused)
+        self.recording = recording or Recording()
         self._promised: set[str] = set()
+        self._forgone: set[str] = set()
         self._clock = clock
         self._began = clock()
         self._reserved: list[Reservation] = []
@@ -236,14 +253,17 @@ class Budget:
         Raises:
             CapReached: there is room for none.
         """
-        granted = [place for place in places if self._has_room(place)]
+        # A place that came to nothing will again, when its round is taken up again; it must not keep others out.
+        granted = [place for place in places if place in self._forgone or self._has_room(place)]
         if not granted:
             raise CapReached(self._kernels_reached())
         return granted
 
     def forgo_kernels(self, places: Iterable[str]) -> None:
         """Give back evaluations that were promised and will not be made."""
-        self._promised.difference_update(places)
+        given = set(places)
+        self._promised -= given
+        self._forgone |= given - self._kernels
 
     def admit_kernel(self, place: str) -> None:
         """Count a kernel before it is evaluated; a place in the search that was counted before is free.
@@ -253,8 +273,8 @@ class Budget:
         """
         if place in self._kernels:
             return
-        if place in self._refused:
-            raise CapReached("a cap kept the run that is replayed from evaluating it")
+        if place in self.recording.refused:
+            raise CapReached(self.recording.stop)
         if self.remaining_s() == 0.0:
             raise self.out_of_time()
         if self.stop:
@@ -266,6 +286,8 @@ class Budget:
 
     def no_more_kernels(self) -> str:
         """Why no further kernel can be evaluated, for the end of a round; empty where one can."""
+        # Nothing is under way then: a promise that is still open was broken by an error.
+        self.forgo_kernels(self._promised)
         full = self._caps.kernels is not None and len(self._kernels) >= self._caps.kernels
         return self._kernels_reached() if full else ""
 

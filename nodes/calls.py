@@ -134,7 +134,8 @@ class Caller:
         """A structured answer. `draw` spreads calls over a role's models.
 
         Raises:
-            NoAnswer: none that can be read, or no call may be made.
+            NoAnswer: none that can be read.
+            CapReached: no call may be made.
         """
 
         def read(message: AIMessage) -> tuple[Fields | None, tuple[str, ...]]:
@@ -147,7 +148,8 @@ class Caller:
         """A kernel that is not `parent` again.
 
         Raises:
-            NoAnswer: no kernel was found in the answers, or no call may be made.
+            NoAnswer: no kernel was found in the answers.
+            CapReached: no call may be made.
         """
 
         def read(message: AIMessage) -> tuple[str | None, tuple[str, ...]]:
@@ -162,7 +164,8 @@ class Caller:
         """One turn of a model that may call tools (in the function format of Chat Completions).
 
         Raises:
-            NoAnswer: the endpoint knows no tool calls, the answer is empty, or no call may be made.
+            NoAnswer: the endpoint knows no tool calls, or the answer is empty.
+            CapReached: no call may be made.
         """
 
         def read(message: AIMessage) -> tuple[AIMessage | None, tuple[str, ...]]:
@@ -266,12 +269,9 @@ class Caller:
         tools: Sequence[dict[str, Any]],
     ) -> tuple[AIMessage, Usage, float]:
         """One call to a model within the budget: the answer, what it used, what it cost."""
-        try:
-            reservation = await self._budget.reserve(
-                model, [_content(message) for message in prompt], settings.max_output_tokens
-            )
-        except CapReached as error:
-            raise NoAnswer(str(error)) from error
+        reservation = await self._budget.reserve(
+            model, [_content(message) for message in prompt], settings.max_output_tokens
+        )
         usage: Usage | None = None
         usd = 0.0
         try:
@@ -282,6 +282,9 @@ class Caller:
             if error.fault is Fault.REFUSED:
                 # No later call can do better: stop before more is spent, and keep what was found.
                 self._budget.end(str(error), Stop.FAULT)
+                raise CapReached(str(error)) from error
+            if self._budget.remaining_s() == 0.0:
+                raise self._budget.out_of_time() from error
             raise NoAnswer(str(error)) from error
         finally:
             usd = await self._budget.settle(reservation, usage)

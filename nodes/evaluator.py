@@ -38,7 +38,8 @@ async def _judge(shared: Services, state: Exploration, draft: Draft) -> Draft:
             found = await shared.evaluations.of(draft.kernel_id, shared.first_stage)
             draft = draft.model_copy(update=verdict(found))
         except CapReached as error:
-            draft = draft.model_copy(update={"kernel_id": None, "status": NOT_EVALUATED, "error": str(error)})
+            lost = {"kernel_id": None, "status": NOT_EVALUATED, "error": str(error), "refused": True}
+            draft = draft.model_copy(update=lost)
     group = group_of(state, (draft,))
     await keep_verdict(shared, group, draft)
     emit(
@@ -78,6 +79,7 @@ def group_of(state: Exploration, drafts: tuple[Draft, ...], failure: str | None 
         plan=Plan.model_validate(plan).brief() if plan else None,
         drafts=drafts,
         failure=failure,
+        refused=state.get("refused", False),
     )
 
 

@@ -7,6 +7,7 @@ Every event has `event`, and fields by kind:
 - `planned`: round, candidate, plan, title
 - `evaluated`: round, candidate, plan, sample, kernel_id, status, latency_ms, speedup, error, repairs
 - `round_finished`: round, best_kernel_id, best_latency_ms, best_percent_of_peak, tried, correct
+- `round_cut_short`: the same, where a cap or a fault left some of it to be done when the run is taken up again
 - `learned`: round, lesson (positive or negative), title, speedup
 - `paused`, `resumed`, `notice`, `draining`: message
 - `run_finished`: the result's fields

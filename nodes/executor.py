@@ -51,7 +51,8 @@ async def executor(state: Exploration, runtime: Runtime[RunContext]) -> dict[str
             source = await shared.caller.code(key, prompt, parent, draw)
     except (CapReached, NoAnswer) as error:
         shared.budget.forgo_kernels(promised)
-        return {"drafts": [Draft(sample=sample, failure=str(error)).plain()]}
+        refused = isinstance(error, CapReached)
+        return {"drafts": [Draft(sample=sample, failure=str(error), refused=refused).plain()]}
     return {"drafts": [(await keep_draft(shared, sample, source)).plain()]}
 
 

@@ -15,15 +15,9 @@ from memory_store.ledger import RunStatus
 
 from .context import RunContext
 from .events import emit
+from .record import ENDED
 from .services import Services, close_services, services
 from .state import Candidate, State, Stop
-
-STATUS = {
-    Stop.CAP.value: RunStatus.CAPPED,
-    Stop.FAULT.value: RunStatus.FAILED,
-    Stop.PERSON.value: RunStatus.STOPPED,
-}
-"""How the ledger names a run that ended before its last round."""
 
 
 async def finish(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
@@ -39,7 +33,7 @@ async def finish(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     shared = await services(state["run_id"], context)
     try:
         result = await summed_up(shared, state)
-        status = STATUS.get(state["stop_kind"], RunStatus.FINISHED)
+        status = ENDED[Stop(state["stop_kind"])] if state["stop_kind"] else RunStatus.FINISHED
         await shared.record.set_status(status, result["stopped"])
     finally:
         await close_services(state["run_id"])
@@ -54,7 +48,8 @@ async def finish(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
 async def summed_up(shared: Services, state: State) -> dict[str, Any]:
     """The figures of a run as it stands."""
     baseline = Candidate.model_validate(state["baseline"])
-    best = Candidate.model_validate(state["frontier"][0])
+    # A run that was begun by an earlier version has no `best`.
+    best = Candidate.model_validate(state.get("best") or state["frontier"][0])
     counts = await shared.record.counts()
     spent = shared.budget.spent
     path = await asyncio.to_thread(_write_kernel, shared, await shared.source(best.kernel_id))

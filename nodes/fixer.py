@@ -69,10 +69,10 @@ async def _repair(shared: Services, context: RunContext, state: Exploration, dra
     try:
         promised = shared.budget.promise_kernels([admission(state["round"], place, number)])
         source = await shared.caller.code(key, prompt, failing, draw)
-    except (CapReached, NoAnswer):
+    except (CapReached, NoAnswer) as error:
         shared.budget.forgo_kernels(promised)
         # What it was before stands.
-        return draft.model_copy(update={"given_up": True})
+        return draft.model_copy(update={"given_up": True, "refused": isinstance(error, CapReached)})
     return await keep_draft(shared, draft.sample, source, fixes=number)
 
 

@@ -49,15 +49,15 @@ async def planner(state: Exploration, runtime: Runtime[RunContext]) -> dict[str,
             admission(place[0], slot(*place[1:], sample)) for sample in range(context.samples)
         )
     except CapReached as error:
-        return {"plan": None, "failure": str(error)}
-    plan, failure = await propose(state, context)
-    if plan is None:
+        return {"plan": None, "failure": str(error), "refused": True}
+    proposal = await propose(state, context)
+    if proposal["plan"] is None:
         budget.forgo_kernels(promised)
-    return {"plan": plan.plain() if plan else None, "failure": failure}
+    return proposal
 
 
-async def propose(state: Exploration, context: RunContext) -> tuple[Plan | None, str | None]:
-    """The plan for a candidate and a plan index, or why there is none."""
+async def propose(state: Exploration, context: RunContext) -> dict[str, Any]:
+    """The plan for a candidate and a plan index, or why there is none: `plan`, `failure`, `refused`."""
     shared = await services(state["run_id"], context)
     candidate = Candidate.model_validate(state["candidate"])
     index, round = state["plan_index"], state["round"]
@@ -82,12 +82,12 @@ async def propose(state: Exploration, context: RunContext) -> tuple[Plan | None,
     draw = state["candidate_index"] * context.plans + index
     try:
         answer = await shared.caller.fields(key, prompt, PlanAnswer, draw)
-    except NoAnswer as error:
-        return None, str(error)
+    except (CapReached, NoAnswer) as error:
+        return {"plan": None, "failure": str(error), "refused": isinstance(error, CapReached)}
     plan = _plan(answer)
     await shared.record.keep_plan(round, candidate.kernel_id, index, plan.plain(), key.text(0))
     emit("planned", round=round, candidate=state["candidate_index"], plan=index, title=plan.title)
-    return plan, None
+    return {"plan": plan.plain(), "failure": None, "refused": False}
 
 
 def _plan(answer: PlanAnswer) -> Plan:

@@ -45,6 +45,8 @@ async def prepare(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         "run_id": _run_id(runtime),
         "round": 0,
         "frontier": [],
+        "best": {},
+        "unfinished": "",
         "recalled": {},
         "plans": None,
         "reviewed": [],
@@ -156,7 +158,7 @@ async def _baseline(shared: Services, definition: dict[str, Any]) -> dict[str, A
         baseline_percent_of_peak=baseline.percent_of_peak,
         iterations=shared.context.iterations,
     )
-    return {"baseline": baseline.plain(), "frontier": [baseline.plain()]}
+    return {"baseline": baseline.plain(), "frontier": [baseline.plain()], "best": baseline.plain()}
 
 
 def _columns(found: Any) -> dict[str, Any]:

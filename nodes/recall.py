@@ -34,6 +34,7 @@ async def recall(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     )
     return {
         "round": round,
+        "unfinished": "",
         "recalled": recalled,
         "plans": None,
         "reviewed": [],

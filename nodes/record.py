@@ -22,6 +22,14 @@ from memory_store.ledger import (
 from .budget import Usage
 from .calls import RecordedCall
 from .context import Role
+from .state import Stop
+
+ENDED = {
+    Stop.CAP: RunStatus.CAPPED,
+    Stop.FAULT: RunStatus.FAILED,
+    Stop.PERSON: RunStatus.STOPPED,
+}
+"""How the ledger names a run that ended before its last round."""
 
 TIMED_EVERY_S = 2.0
 """A killed run forgets at most so much of its wall time."""
@@ -210,10 +218,10 @@ class Record:
             payload=payload,
         )
 
-    async def told(self, kind: str, round: int, run_id: str) -> dict[str, Any] | None:
-        """What another run told of that kind in that round."""
-        found = await asyncio.to_thread(self._ledger.events, run_id, kind=kind)
-        return next((event.payload for event in found if event.round == round), None)
+    async def told(self, kind: str, round: int, run_id: str | None = None) -> list[dict[str, Any]]:
+        """What this run, or another one, told of that kind in that round, in order."""
+        found = await asyncio.to_thread(self._ledger.events, run_id or self.run_id, kind=kind)
+        return [event.payload for event in found if event.round == round]
 
     async def keep_time(self, *, at_once: bool = False) -> None:
         """Note that the run is still worked on; every other second is often enough."""

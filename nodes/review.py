@@ -17,14 +17,13 @@ from .state import Candidate, Exploration, Plan, PlanGroup, State, Stop
 async def draft(state: Exploration, runtime: Runtime[RunContext]) -> dict[str, Any]:
     """Plan ahead of the exploration, so that all plans of a round can be looked at together."""
     context = runtime.context or RunContext()
-    plan, failure = await propose(state, context)
+    proposal = await propose(state, context)
     group = PlanGroup(
         round=state["round"],
         parent=Candidate.model_validate(state["candidate"]),
         candidate_index=state["candidate_index"],
         plan_index=state["plan_index"],
-        plan=plan,
-        failure=failure,
+        **proposal,
     )
     return {"plans": [group.plain()]}
 
@@ -53,22 +52,31 @@ async def review(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
     context = runtime.context or RunContext()
     shared = await services(state["run_id"], context)
     round = state["round"]
-    recorded = await shared.record.told("reviewed", round, context.replay_of) if context.replay_of else None
-    if recorded is not None:
-        entries = recorded["kept"]
-    else:
-        question = {"ask": "plans", "round": round, "plans": shown}
+    recorded = await shared.record.told("reviewed", round, context.replay_of)
+    entries = [entry for one in recorded for entry in one["kept"]]
+    # In a round that a cap cut short, what was decided then is not asked again.
+    seen = {tuple(place) for one in recorded for place in one.get("shown", [])}
+    unseen = [entry for entry in shown if _place(entry) not in seen]
+    if unseen and not (recorded and context.replay_of):
+        question = {"ask": "plans", "round": round, "plans": unseen}
         answer = interrupt(question)
-        while (entries := _entries(answer, shown)) is None:
+        while (decided := _entries(answer, unseen)) is None:
             answer = interrupt({**question, "complaint": 'answer "approve", or a list of plans to keep'})
-    await shared.record.tell(f"reviewed {round}", "reviewed", round, {"kept": entries})
-    chosen = {(entry["candidate"], entry["plan"]): entry for entry in entries}
+        recorded = [*recorded, {"kept": decided, "shown": [_place(entry) for entry in unseen]}]
+        entries += decided
+    for number, one in enumerate(recorded):
+        await shared.record.tell(f"reviewed {round}" + f".{number}" * bool(number), "reviewed", round, one)
+    chosen = {_place(entry): entry for entry in entries}
     kept = []
     for group in groups:
         entry = chosen.get((group.candidate_index, group.plan_index))
         if entry is not None and group.plan is not None:
             kept.append(group.model_copy(update={"plan": _edited(group.plan, entry)}).plain())
     return {"reviewed": kept}
+
+
+def _place(entry: dict[str, Any]) -> tuple[int, int]:
+    return entry["candidate"], entry["plan"]
 
 
 def _entries(answer: Any, shown: list[dict[str, Any]]) -> list[dict[str, Any]] | None:

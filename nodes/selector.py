@@ -18,7 +18,7 @@ from .context import RunContext
 from .evaluator import keep_verdict, verdict
 from .events import emit
 from .services import Services, services
-from .state import Candidate, Lesson, PlanGroup, State, Stop
+from .state import Candidate, Lesson, Part, PlanGroup, State, Stop
 
 MOST_TRIED = 36
 """Lines kept of what was tried on one kernel: three rounds of the paper's twelve plans."""
@@ -30,7 +30,17 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
     round = state["round"]
     frontier = [Candidate.model_validate(candidate) for candidate in state["frontier"]]
     explored = ordered([PlanGroup.model_validate(group) for group in state["explored"]])
-    groups, kept, lessons = await promoted(shared, frontier, explored, round)
+    drafted = [PlanGroup.model_validate(group) for group in state["plans"]]
+    is_cut = _is_cut_short(shared, [*explored, *drafted], round)
+    if is_cut and not any(_end(shared, round, is_cut)):
+        # It was an earlier period of the run that could not do it all: what is left is done now.
+        return {"round": round - 1, "unfinished": Part.SEARCH.value}
+    if is_cut and shared.context.replay_of:
+        recording = shared.budget.recording
+        lost = {kernel: _lost(recording.stop) for kernel in recording.unchecked}
+        explored = await _with_verdicts(shared, explored, lost)
+    groups, kept, lessons = await promoted(shared, frontier, explored, round, is_last=is_cut)
+    is_cut = is_cut or _is_cut_short(shared, groups, round)
     best = kept[0]
     new = {candidate.kernel_id for candidate in kept if candidate.round == round}
     await shared.record.keep_selection(
@@ -40,13 +50,11 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
             "kernel_id": best.kernel_id,
             "latency_ms": best.latency_ms,
             "round": best.round,
-            "rounds_done": round,
+            "rounds_done": round - is_cut,
         },
     )
-    stop, kind = _end(shared, groups, round)
     drafts = [draft for group in groups for draft in group.drafts]
     correct = sum(draft.is_correct for draft in drafts)
-    tried = {candidate.kernel_id: _tried(state, groups, candidate) for candidate in kept}
     shared.forget(
         {candidate.kernel_id for candidate in kept}
         | {kernel for lesson in lessons for kernel in (lesson.slow_kernel_id, lesson.fast_kernel_id)}
@@ -59,47 +67,71 @@ async def selector(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]
         "tried": len(drafts),
         "correct": correct,
     }
-    emit("round_finished", round=round, **told)
-    await shared.record.tell(f"round {round}", "round_finished", round, told)
     line = (
         f"Round {round}: {correct} of {len(drafts)} kernels correct, best {best.latency_ms:.4f} ms, "
         f"{baseline.latency_ms / best.latency_ms:.2f}x the baseline."
     )
-    return {
+    found: dict[str, Any] = {
+        "best": best.plain(),
+        "messages": [AIMessage(line, id=f"{state['run_id']}-round-{round}")],
+    }
+    if is_cut:
+        emit("round_cut_short", round=round, **told)
+        stop, kind = _end(shared, round, is_cut)
+        # Frontier and lessons of a part would not be those of the whole: they wait until the rest is done.
+        return found | {"round": round - 1, "unfinished": Part.SEARCH.value, "stop": stop, "stop_kind": kind}
+    emit("round_finished", round=round, **told)
+    await shared.record.tell(f"round {round}", "round_finished", round, told)
+    if groups and all(group.plan is None for group in groups):
+        shared.budget.end(f"round {round} came to no plan: {groups[0].failure}", Stop.FAULT)
+    stop, kind = _end(shared, round, is_cut)
+    return found | {
         "frontier": [candidate.plain() for candidate in kept],
         "lessons": [lesson.plain() for lesson in lessons],
-        "tried": tried,
+        "tried": {candidate.kernel_id: _tried(state, groups, candidate) for candidate in kept},
+        "unfinished": "",
         "stop": stop,
         "stop_kind": kind,
-        "messages": [AIMessage(line, id=f"{state['run_id']}-round-{round}")],
     }
 
 
-def _end(shared: Services, groups: Sequence[PlanGroup], round: int) -> tuple[str, str]:
+def _is_cut_short(shared: Services, groups: Sequence[PlanGroup], round: int) -> bool:
+    """Whether some of the round is still to be done; in a replay, whether it was in the run that is replayed."""
+    if shared.context.replay_of:
+        return round == shared.budget.recording.cut_round
+    return any(group.is_cut_short for group in groups)
+
+
+def _end(shared: Services, round: int, is_cut: bool) -> tuple[str, str]:
     """Why this is the last round, and which kind of reason that is; empty if it is not."""
     budget = shared.budget
-    full = budget.no_more_kernels()
-    if not budget.stop and full:
-        # Nothing refuses calls: what the round has to teach may still be put into words.
+    # After the last round there is nothing that it could keep from being done.
+    is_over = not is_cut and round >= shared.context.iterations
+    full = "" if is_over else budget.no_more_kernels()
+    if budget.stop:
+        return budget.stop, budget.stop_kind
+    if is_cut and shared.context.replay_of:
+        return budget.recording.stop, budget.recording.stop_kind
+    if full:
+        # Nothing refuses calls: what a whole round has to teach may still be put into words.
         return full, Stop.CAP.value
-    if groups and all(group.plan is None for group in groups):
-        budget.end(f"round {round} came to no plan: {groups[0].failure}", Stop.FAULT)
-    return budget.stop, budget.stop_kind
+    return "", ""
 
 
 async def promoted(
-    shared: Services, frontier: Sequence[Candidate], groups: list[PlanGroup], round: int
+    shared: Services, frontier: Sequence[Candidate], groups: list[PlanGroup], round: int, is_last: bool
 ) -> tuple[list[PlanGroup], list[Candidate], list[Lesson]]:
     """Select, with every kernel that is kept or taught checked on all seeds and regimes before.
 
-    One that fails there counts as the failure it is, and the selection is made again without it.
+    One that fails there counts as the failure it is, and the selection is made again without it. If the round
+    `is_last` for now, only the best kernel is wanted, and nothing is taught.
     """
     context = shared.context
     while True:
         kept = select(frontier, groups, context.beam)
-        lessons = [] if context.memory == "off" else lessons_of(groups, context, round)
+        lessons = [] if is_last or context.memory == "off" else lessons_of(groups, context, round)
         # After the last round nobody builds on the others any more.
-        standing = kept[:1] if round >= context.iterations else kept
+        standing = kept[:1] if is_last or round >= context.iterations else kept
         wanted = {candidate.kernel_id for candidate in standing}
         # What a slow kernel teaches, it teaches by being slow.
         wanted |= {lesson.fast_kernel_id for lesson in lessons if lesson.kind == Kind.POSITIVE.value}
@@ -108,11 +140,19 @@ async def promoted(
         failed = {one: it for one, it in zip(ids, found, strict=True) if it["status"] != Status.correct.value}
         if not failed:
             return groups, kept, lessons
-        groups = [without(group, failed) for group in groups]
-        for group in groups:
-            for draft in group.drafts:
-                if draft.kernel_id in failed:
-                    await keep_verdict(shared, group, draft)
+        groups = await _with_verdicts(shared, groups, failed)
+
+
+async def _with_verdicts(
+    shared: Services, groups: Sequence[PlanGroup], failed: Mapping[str, dict[str, Any]]
+) -> list[PlanGroup]:
+    """The groups with other verdicts on some kernels, which are written down."""
+    changed = [without(group, failed) for group in groups]
+    for group in changed:
+        for draft in group.drafts:
+            if draft.kernel_id in failed:
+                await keep_verdict(shared, group, draft)
+    return changed
 
 
 async def _full_verdict(shared: Services, kernel_id: str) -> dict[str, Any]:
@@ -120,7 +160,13 @@ async def _full_verdict(shared: Services, kernel_id: str) -> dict[str, Any]:
     try:
         return verdict(await shared.evaluations.of(kernel_id, Stage.promote))
     except CapReached as error:
-        return {"status": NOT_EVALUATED, "latency_ms": None, "percent_of_peak": None, "error": str(error)}
+        return _lost(str(error))
+
+
+def _lost(reason: str) -> dict[str, Any]:
+    """The verdict on a kernel that there was no time left to check in full."""
+    figures = {"latency_ms": None, "percent_of_peak": None}
+    return {"status": NOT_EVALUATED, **figures, "error": reason, "refused": True}
 
 
 def without(group: PlanGroup, failed: Mapping[str, dict[str, Any]]) -> PlanGroup:

@@ -23,7 +23,7 @@ from nkibench.problem import Problem
 from tools.evaluation import Evaluator, Stage
 from tools.kernel import Kernel
 
-from .budget import NOT_EVALUATED, Budget, Spent, admission
+from .budget import NOT_EVALUATED, Budget, Recording, Spent, admission
 from .calls import Caller
 from .context import Caps, RoleModel, RunContext
 from .evaluations import Evaluations, evaluation_key, evaluation_settings
@@ -31,7 +31,7 @@ from .events import emit
 from .facts import Facts, facts_of
 from .offline import OfflineChatModel, Workshop
 from .problems import problem_of
-from .record import Record
+from .record import ENDED, Record
 from .resources import KernelEvaluator, MakeModel, Memory, Resources, open_ledger, resources, response_cache
 
 
@@ -231,12 +231,22 @@ def _budget(context: RunContext, ledger: Ledger, run_id: str) -> Budget:
     spent, kernels = spent_by(ledger, run_id)
     if context.replay_of is None:
         return Budget(context.caps, context.prices, spent, kernels)
-    refused = [
-        admission(one.round, one.slot, one.repairs)
-        for one in ledger.candidates(context.replay_of)
-        if one.status == NOT_EVALUATED and one.kernel_id is None
-    ]
-    return Budget(Caps(), context.prices, spent, kernels, refused)
+    return Budget(Caps(), context.prices, spent, kernels, _recording(ledger, context.replay_of))
+
+
+def _recording(ledger: Ledger, run_id: str) -> Recording:
+    lost = [one for one in ledger.candidates(run_id) if one.status == NOT_EVALUATED]
+    run = ledger.run(run_id)
+    ended = {status: stop for stop, status in ENDED.items()}.get(run.status)
+    return Recording(
+        refused=frozenset(
+            admission(one.round, one.slot, one.repairs) for one in lost if one.kernel_id is None
+        ),
+        unchecked=frozenset(one.kernel_id for one in lost if one.kernel_id is not None),
+        cut_round=None if ended is None else ledger.problems(run_id)[0].rounds_done + 1,
+        stop=run.note,
+        stop_kind=ended.value if ended else "",
+    )
 
 
 def spent_by(ledger: Ledger, run_id: str) -> tuple[Spent, set[str]]:

@@ -31,6 +31,13 @@ class Stop(StrEnum):
     PERSON = "person"
 
 
+class Part(StrEnum):
+    """What a cap, or the run's end, can cut short in a round."""
+
+    SEARCH = "search"
+    LESSONS = "lessons"
+
+
 class UserProblem(Frozen):
     """Somebody's own kernel and what it must compute."""
 
@@ -93,6 +100,9 @@ class Draft(Frozen):
     error: str | None = None
     fixes: int = 0
     given_up: bool = Field(default=False, description="Whether the fixer had no further answer.")
+    refused: bool = Field(
+        default=False, description="Whether a cap or the run's end kept it from being done."
+    )
 
     @property
     def is_correct(self) -> bool:
@@ -110,6 +120,14 @@ class PlanGroup(Frozen):
     plan: Plan | None = None
     drafts: tuple[Draft, ...] = ()
     failure: str | None = Field(default=None, description="Why there is no plan.")
+    refused: bool = Field(
+        default=False, description="Whether a cap or the run's end kept it from being planned."
+    )
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether some of it is still to be done once the run may go on."""
+        return self.refused or any(draft.refused for draft in self.drafts)
 
     @property
     def correct(self) -> list[Draft]:
@@ -164,11 +182,15 @@ class State(TypedDict, total=False):
     arguments: list[dict[str, Any]]
     """The kernel's arguments (`Argument`): shapes and types, no data. Set by prepare."""
     round: int
-    """The current round, from 1; 0 before the first. Set by recall."""
+    """The current round, from 1; 0 before the first. Set by recall, and back by selector if it was cut short."""
     baseline: dict[str, Any]
     """The kernel the run started from (`Candidate`). Set by prepare."""
     frontier: list[dict[str, Any]]
-    """At most B `Candidate`s, fastest first. Set by prepare, then by selector."""
+    """At most B `Candidate`s, fastest first. Set by prepare, then by selector after every whole round."""
+    best: dict[str, Any]
+    """The fastest `Candidate` so far, also of a round that was cut short. Set by prepare, then by selector."""
+    unfinished: str
+    """What of the round is still to be done before any other begins (`Part`). Set by selector and remember."""
     recalled: dict[str, list[str]]
     """For every candidate (by kernel) the experiences to show its planners, by id. Set by recall."""
     plans: Annotated[list[dict[str, Any]], gather]
@@ -182,13 +204,14 @@ class State(TypedDict, total=False):
     lessons: list[dict[str, Any]]
     """The round's pairs worth remembering (`Lesson`). Set by selector."""
     learned: Annotated[list[dict[str, Any]], gather]
-    """Experiences written this round, by place in `lessons`. Appended by summarizer, cleared by recall."""
+    """Experiences written this round, by place in `lessons`, or that one is still to be. Appended by summarizer,
+    cleared by recall."""
     queue: list[str]
     """The paper's memory, newest first: ids of at most ExpN experiences. Set by remember."""
     tried: dict[str, list[str]]
     """For every kernel of the frontier, one line for each plan tried on it. Set by selector."""
     stop: str
-    """Why no further round begins before the last one: a cap, a fault, a person. Set by selector, budget_review."""
+    """Why the run ends before its last round: a cap, a fault, a person. Set by selector, remember, budget_review."""
     stop_kind: str
     """Which of these it is (`Stop`). Set with stop."""
     messages: Annotated[list[AnyMessage], add_messages]
@@ -226,6 +249,8 @@ class Exploration(TypedDict, total=False):
     """The plan (`Plan`). Set by planner, or by a person before."""
     failure: str | None
     """Why there is no plan. Set by planner."""
+    refused: bool
+    """Whether it was a cap, or the run's end, that kept it from being planned. Set by planner."""
     sample: int
     """Which of the K drafts this is. Set when executors are sent out."""
     drafts: Annotated[list[dict[str, Any]], by_sample]

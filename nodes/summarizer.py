@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from memory_store.experience import Experience, Kind
 
 from .answers import same_program
+from .budget import CapReached
 from .calls import CallKey, NoAnswer
 from .context import Role, RunContext
 from .events import emit
@@ -41,7 +42,10 @@ class Summary(TypedDict):
 
 
 async def summarizer(state: Summary, runtime: Runtime[RunContext]) -> dict[str, Any]:
-    """Write one experience; none where two kernels do the same, or no answer came."""
+    """Write one experience; none where two kernels do the same, or no answer came.
+
+    Where the call may not be made, the experience is still to be written: its entry is `refused`.
+    """
     context = runtime.context or RunContext()
     shared = await services(state["run_id"], context)
     lesson = Lesson.model_validate(state["lesson"])
@@ -63,6 +67,8 @@ async def summarizer(state: Summary, runtime: Runtime[RunContext]) -> dict[str, 
     )
     try:
         answer = await shared.caller.fields(key, prompt, SummaryAnswer, state["index"])
+    except CapReached:
+        return {"learned": [{"index": state["index"], "refused": True}]}
     except NoAnswer as error:
         emit("notice", message=f"an experience was not written: {error}")
         return {"learned": []}

@@ -171,12 +171,18 @@ class Progress:
         self._remember(event, good)
 
     def _on_round_finished(self, event: Mapping[str, Any]) -> None:
+        self._round_over(event, "")
+
+    def _on_round_cut_short(self, event: Mapping[str, Any]) -> None:
+        self._round_over(event, " cut short")
+
+    def _round_over(self, event: Mapping[str, Any], how: str) -> None:
         self._best_ms = event["best_latency_ms"]
         self._best_percent = event["best_percent_of_peak"]
         iterations = int(self._facts.get("iterations") or self._round)
         self._in_round = self._due_in_round
         self._say(
-            f"  round {event['round']}/{iterations}: {self._tried} tried, {self._correct} correct, "
+            f"  round {event['round']}/{iterations}{how}: {self._tried} tried, {self._correct} correct, "
             f"best {milliseconds(self._best_ms)} ({self._speedup()}), {percent(self._best_percent)} of peak, "
             f"{self._left(iterations)}"
         )

@@ -215,6 +215,7 @@ def replay(
 
     It needs no endpoint and costs nothing. The exit code is 0 only if every kernel and verdict is the same.
     """
+    from memory_store.ledger import RunStatus
     from nodes.context import RunContext
 
     from .runs import open_ledger
@@ -224,8 +225,12 @@ def replay(
             raise CommandError("there are no runs yet; accelopt optimize makes some")
         record = ledger.find_run(run)
         (begun,) = ledger.problems(record.id)
+        tried = max((one.round for one in ledger.candidates(record.id)), default=0)
     given: Any = begun.definition if "kernel" in begun.definition else begun.problem
     done = begun.rounds_done
+    if tried > done and record.status in (RunStatus.CAPPED, RunStatus.FAILED):
+        # It ended in order within a round, and chose the best of what there was of it.
+        done = tried
     settings = {**record.settings, "replay_of": record.id, "series": None, "iterations": done}
     context = RunContext.model_validate(settings)
     document, code = _run(begun.problem, context, _search(given, context), as_json)

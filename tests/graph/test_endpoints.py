@@ -130,6 +130,7 @@ async def test_an_unreachable_endpoint_is_a_line(stand_in, serve):
 
 
 async def test_a_key_refused_in_the_middle_ends_the_run_with_what_it_has(stand_in, serve):
+    undisturbed = await aoptimize(stand_in.problem, using(stand_in, serve(), extra_body={"top_k": 1}))
     endpoint = serve(key="right")
 
     def faults(number):
@@ -146,6 +147,9 @@ async def test_a_key_refused_in_the_middle_ends_the_run_with_what_it_has(stand_i
     endpoint.faults = lambda number: None
     resumed = await aresume(result.run_id)
     assert resumed.iterations == 3 and not resumed.stopped and resumed.tokens == endpoint.tokens
+    assert kernels(stand_in, resumed.run_id) == kernels(stand_in, undisturbed.run_id), (
+        "the round was not finished"
+    )
 
 
 async def test_an_endpoint_that_goes_down_pauses_the_run_until_it_is_back(stand_in, serve):

@@ -10,13 +10,27 @@ from langgraph.runtime import RunControl
 from graph.run import RunError, RunPaused, RunStopped, aoptimize, aresume, optimize
 from memory_store.errors import HomeError
 from memory_store.ledger import Ledger, RunStatus
+from nodes.budget import Budget
 from nodes.context import Caps, Price, RunContext
 from nodes.resources import RESOURCES
+from nodes.state import Stop
 from tools.evaluation import Stage
 
 
 def ledger_of(stand_in):
     return Ledger(stand_in.home.ledger_url)
+
+
+def kept(stand_in, run_id):
+    """Everything that a run decided."""
+    with ledger_of(stand_in) as ledger:
+        (problem,) = ledger.problems(run_id)
+        return (
+            [one.model_dump(exclude={"run_id"}) for one in ledger.candidates(run_id)],
+            [one.model_dump(exclude={"run_id"}) for one in ledger.plans(run_id)],
+            sorted((one.key, one.answer) for one in ledger.model_calls(run_id)),
+            problem.model_dump(exclude={"run_id"}),
+        )
 
 
 def facts(result):
@@ -118,7 +132,7 @@ async def test_no_call_is_paid_for_a_kernel_that_a_cap_keeps_from_evaluation(sta
     assert stand_in.calls.count("planner") == 5, "two kernels each"
     with ledger_of(stand_in) as ledger:
         rounds = {call.round for call in ledger.model_calls(result.run_id, role="summarizer")}
-    assert result.iterations in rounds, "what the last round has to teach is put into words"
+    assert result.iterations in rounds, "what the last whole round has to teach is put into words"
 
 
 async def test_a_capped_run_taken_up_under_the_same_cap_begins_no_round(stand_in):
@@ -147,6 +161,162 @@ async def test_a_capped_run_goes_on_under_a_higher_cap(stand_in):
     result = await aresume(capped.run_id, caps=Caps())
     assert result.iterations == 3 and not result.stopped
     assert result.best_latency_ms <= capped.best_latency_ms
+
+
+@pytest.mark.parametrize("kernels", [1, 5, 6, 7, 10, 23, 24, 41])
+async def test_a_round_that_a_cap_on_kernels_cut_short_is_finished_under_a_higher_one(stand_in, kernels):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    asked = len(stand_in.calls)
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=kernels)})
+    capped = await aoptimize(stand_in.problem, context)
+    assert capped.kernels_evaluated == kernels
+    assert capped.iterations == {6: 1, 24: 2}.get(kernels, (kernels > 6) + (kernels > 24)), (
+        "whole rounds only"
+    )
+    result = await aresume(capped.run_id, caps=Caps())
+    assert facts(result) == facts(undisturbed)
+    assert kept(stand_in, result.run_id) == kept(stand_in, undisturbed.run_id)
+    assert len(stand_in.calls) == 2 * asked, "a call was made twice"
+
+
+async def test_a_cap_may_be_raised_again_and_again(stand_in):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=2)})
+    result = await aoptimize(stand_in.problem, context)
+    for kernels in range(6, 46, 4):
+        result = await aresume(result.run_id, caps=Caps(kernels=kernels))
+        assert result.kernels_evaluated == min(kernels, 42)
+    assert facts(result) == facts(undisturbed)
+    assert kept(stand_in, result.run_id) == kept(stand_in, undisturbed.run_id)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.22, 0.24, 0.3, 0.6, 0.95])
+async def test_a_run_that_a_cap_on_tokens_cut_short_ends_like_one_without_under_a_higher_one(stand_in, share):
+    context = stand_in.quick.with_model(max_output_tokens=300, concurrency=1)
+    undisturbed = await aoptimize(stand_in.problem, context)
+    asked = len(stand_in.calls)
+    with ledger_of(stand_in) as ledger:
+        prompts = [call.prompt for call in ledger.model_calls(undisturbed.run_id)]
+    largest = max(sum(len(message["content"].encode()) for message in prompt) for prompt in prompts)
+    caps = Caps(tokens=largest + 64 + 300 + int(share * undisturbed.tokens))
+    capped = await aoptimize(stand_in.problem, context.model_copy(update={"caps": caps}))
+    assert "tokens" in capped.stopped
+    result = await aresume(capped.run_id, caps=Caps())
+    assert facts(result) == facts(undisturbed)
+    assert kept(stand_in, result.run_id) == kept(stand_in, undisturbed.run_id)
+    assert len(stand_in.calls) == 2 * asked, "a call was made twice"
+
+
+async def test_lessons_that_a_cap_left_unwritten_are_written_under_a_higher_one(stand_in):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    remembered = len(stand_in.remembered)
+    end, told = Budget.end, []
+
+    def reserve(self, model, prompt, most_output_tokens, whole=Budget.reserve):
+        if "Slow" in "".join(prompt) and not told:
+            told.append(True)
+            end(self, "no more", Stop.CAP)
+        return whole(self, model, prompt, most_output_tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Budget, "reserve", reserve)
+        capped = await aoptimize(stand_in.problem, stand_in.quick)
+    assert capped.stopped == "no more" and capped.iterations == 1
+    assert len(stand_in.remembered) == remembered, "a part of a round's lessons was remembered"
+    result = await aresume(capped.run_id, caps=Caps(tokens=10**9))
+    assert facts(result) == facts(undisturbed)
+    assert kept(stand_in, result.run_id) == kept(stand_in, undisturbed.run_id)
+    assert len(stand_in.remembered) == 2 * remembered
+
+
+async def test_what_a_cap_refused_before_a_stop_is_done_when_the_cap_is_higher_after_it(stand_in):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    control = RunControl()
+
+    def stop(event):
+        if event["event"] == "evaluated" and event["round"] == 2:
+            control.request_drain("test")
+
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=10)})
+    with pytest.raises(RunStopped) as stopped:
+        await aoptimize(stand_in.problem, context, on_event=stop, control=control)
+    result = await aresume(stopped.value.run_id, caps=Caps())
+    assert facts(result) == facts(undisturbed)
+    assert kept(stand_in, result.run_id) == kept(stand_in, undisturbed.run_id)
+
+
+async def test_room_that_a_plan_without_a_kernel_leaves_goes_to_one_that_was_refused(stand_in):
+    written = stand_in.write
+
+    def write(parent, planned, number):
+        return written(parent, planned, number) if "Step 1" not in planned else "1.0\n```\nno"
+
+    stand_in.write = write
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=4), "answer_retries": 0})
+    result = await aoptimize(stand_in.problem, context)
+    assert result.kernels_evaluated == 4 and "4 kernels" in result.stopped
+
+
+@pytest.mark.parametrize("stage", [Stage.screen, Stage.promote])
+async def test_a_round_that_the_wall_time_cut_short_is_finished_under_a_higher_cap(stand_in, stage):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    hangs = True
+
+    class Slow(type(stand_in.evaluator)):
+        async def aevaluate(self, kernel, problem, stage_now=None):
+            if hangs and stage_now is stage and kernel.source.count("Step") == 2:
+                await asyncio.Event().wait()
+            return await super().aevaluate(kernel, problem, stage_now)
+
+    stand_in.evaluator = Slow()
+    stand_in.home = stand_in.home.__class__(root=stand_in.home.root.with_name("other"))
+    RESOURCES.set(stand_in.resources())
+    context = stand_in.quick.model_copy(update={"caps": Caps(wall_s=4)})
+    capped = await aoptimize(stand_in.problem, context)
+    assert "4 s wall time" in capped.stopped and capped.iterations == 1
+    replay = await replayed(stand_in, capped.run_id)
+    assert facts(replay) == facts(capped)
+    hangs = False
+    result = await aresume(capped.run_id, caps=Caps())
+    assert facts(result) == facts(undisturbed)
+
+
+@pytest.mark.parametrize("kernels", [3, 10, 24])
+async def test_a_capped_run_replays_with_its_end(stand_in, kernels):
+    context = stand_in.quick.model_copy(update={"caps": Caps(kernels=kernels)})
+    capped = await aoptimize(stand_in.problem, context)
+    replay = await replayed(stand_in, capped.run_id)
+    assert facts(replay) == facts(capped)
+    with ledger_of(stand_in) as ledger:
+        both = [
+            [(c.round, c.slot, c.kernel_id, c.latency_ms) for c in ledger.candidates(run)]
+            for run in (replay.run_id, capped.run_id)
+        ]
+    assert both[0] == both[1]
+    result = await aresume(capped.run_id, caps=Caps())
+    again = await replayed(stand_in, result.run_id)
+    assert facts(again) == facts(result)
+
+
+async def test_plans_that_a_person_has_decided_on_are_not_shown_again(stand_in):
+    context = stand_in.quick.model_copy(update={"review_plans": True, "iterations": 2})
+    asked = []
+
+    def answer(question):
+        asked.append([(question["round"], one["candidate"], one["plan"]) for one in question["plans"]])
+        first = question["plans"][0]
+        return [{**first, "title": "My own step"}, *question["plans"][2:]]
+
+    undisturbed = await aoptimize(stand_in.problem, context, on_question=answer)
+    questions = list(asked)
+    asked.clear()
+    capped = await aoptimize(
+        stand_in.problem, context.model_copy(update={"caps": Caps(kernels=3)}), on_question=answer
+    )
+    assert capped.iterations == 0
+    result = await aresume(capped.run_id, caps=Caps(), on_question=answer)
+    assert asked == questions
+    assert facts(result) == facts(undisturbed)
 
 
 async def test_plans_can_be_dropped_and_edited_by_a_person(stand_in):

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import BaseModel
 
-from nodes.budget import Budget
+from nodes.budget import Budget, CapReached
 from nodes.calls import Caller, CallKey, NoAnswer, RecordedCall
 from nodes.context import AnswerMode, Caps, Role, RoleModel, RunContext
 from nodes.state import Stop
@@ -174,10 +174,10 @@ async def test_a_mode_that_was_chosen_is_kept_to():
 
 async def test_a_refusal_ends_the_run():
     setup = Setup(HttpError(401, "wrong key"))
-    with pytest.raises(NoAnswer, match="wrong key"):
+    with pytest.raises(CapReached, match="wrong key"):
         await setup.caller.fields(KEY, PROMPT, Fields)
     assert "wrong key" in setup.budget.stop and setup.budget.stop_kind == Stop.FAULT
-    with pytest.raises(NoAnswer):
+    with pytest.raises(CapReached):
         await setup.caller.fields(KEY.model_copy(update={"plan": 4}), PROMPT, Fields)
     assert len(setup.asked) == 1
 
@@ -199,7 +199,7 @@ async def test_an_answer_from_the_cache_costs_nothing():
 
 async def test_nothing_is_asked_beyond_a_cap():
     setup = Setup(caps=Caps(tokens=100))
-    with pytest.raises(NoAnswer, match="100 tokens"):
+    with pytest.raises(CapReached, match="100 tokens"):
         await setup.caller.fields(KEY, PROMPT, Fields)
     assert not setup.asked
 

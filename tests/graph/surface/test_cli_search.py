@@ -52,7 +52,22 @@ def test_a_finished_run_can_be_taken_further(own, capsys):
 
 def test_a_cap_ends_the_run_in_order_and_says_so(own, capsys):
     assert run(["optimize", *own, *SIZE, "--max-kernels", "4"]) == 0
-    assert "ended early" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "ended early" in out and "round 2/2 cut short: 4 tried" in out and "4 kernels tried" in out
+    assert "1 round" in out and "came to nothing" not in out
+
+
+def test_a_capped_run_replays_and_its_round_is_finished_under_a_higher_cap(own, capsys):
+    assert run(["optimize", *own, *SIZE, "--max-kernels", "5", "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)
+    assert run(["replay", first["run_id"], "--json"]) == 0
+    replayed = json.loads(capsys.readouterr().out)
+    assert replayed["same"] and replayed["kernels_evaluated"] == 5 and replayed["stopped"] == first["stopped"]
+    assert run(["resume", first["run_id"], "--max-kernels", "100", "--json"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert (resumed["kernels_evaluated"], resumed["iterations"], resumed["stopped"]) == (9, 2, None)
+    assert run(["replay", first["run_id"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels_evaluated"] == 9
 
 
 def test_a_problem_that_fails_leaves_the_results_of_the_others(home, stand_in, capsys, monkeypatch):
