@@ -22,11 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memory_store.errors import UnknownRun
 from memory_store.home import Home
-from memory_store.ledger import Ledger, RunRecord
+from memory_store.ledger import Ledger, RunRecord, RunStatus
+from nodes.budget import cap_text
 from nodes.complaint import complaint
-from nodes.context import PRESETS, RunContext
+from nodes.context import PRESETS, Caps, RunContext
 from nodes.problems import known_names, named_problem
 
+from .limits import LimitReached, Used, left_of, used_by
 from .run import Result, RunError, optimize, resume
 
 NEAR = 0.95
@@ -51,6 +53,7 @@ class Spec(BaseModel):
     grid: dict[str, list[Any]] = Field(
         default_factory=dict, description="Settings with several values; each combination is a variant."
     )
+    caps: Caps = Field(default_factory=Caps, description="Limits that all runs together never pass.")
 
     def contexts(self) -> dict[str, RunContext]:
         """The settings of every variant by its name: variants times combinations of the grid.
@@ -194,39 +197,108 @@ def folder(spec: Spec, home: Home) -> Path:
     return home.root / "ablations" / spec.name
 
 
-def run_cell(cell: Cell, **options: Any) -> Outcome:
+def run_cell(cell: Cell, caps: Caps | None = None, **options: Any) -> Outcome:
     """Run a cell, go on with it, or take its result if it is done. Takes the options of `graph.run.optimize`.
+
+    Args:
+        cell: the run.
+        caps: its limits, if they are narrower than those of its settings.
+        options: of `graph.run.optimize`.
 
     Raises:
         RunError: it cannot run, was stopped, or was begun under other settings.
     """
     begun = _begun(cell)
+    context = cell.context.model_copy(update={"caps": caps or cell.context.caps})
     if begun is None:
-        result = optimize(cell.problem, cell.context, run_id=cell.problem, home=cell.home, **options)
+        result = optimize(cell.problem, context, run_id=cell.problem, home=cell.home, **options)
     else:
-        if RunContext.model_validate(begun.settings) != cell.context:
+        # Limits may change: they decide how far a run goes, not where.
+        if RunContext.model_validate(begun.settings).model_copy(update={"caps": context.caps}) != context:
             raise RunError(
                 f"{cell.home.root} holds a run of {cell.problem} under other settings; "
                 "give the ablation another name"
             )
-        result = resume(cell.problem, home=cell.home, **options)
+        limits = None if _is_done(cell, begun) else context.caps
+        result = resume(cell.problem, home=cell.home, caps=limits, **options)
     return Outcome(cell, result, _kernels_to_near(cell, result))
 
 
 def run_all(
-    todo: Sequence[Cell], on_cell: Callable[[int, Cell], Mapping[str, Any]] | None = None
+    todo: Sequence[Cell],
+    on_cell: Callable[[int, Cell], Mapping[str, Any]] | None = None,
+    caps: Caps | None = None,
 ) -> Iterator[Outcome]:
     """Run cells one after the other.
 
     Args:
         todo: what `cells` gave.
         on_cell: hears the number of the cell that begins, and gives the options to run it with.
+        caps: limits that all of them together never pass.
 
     Raises:
         RunError: as `run_cell`.
+        LimitReached: after all outcomes that there are, if the common limits kept others from being had.
     """
+    shared = caps or Caps()
+    used = [_used(cell) for cell in todo]
+    reached: LimitReached | None = None
     for number, cell in enumerate(todo):
-        yield run_cell(cell, **(on_cell(number, cell) if on_cell else {}))
+        begun = _begun(cell)
+        limits = cell.context.caps
+        if begun is None or not _is_done(cell, begun):
+            try:
+                limits = _narrower(limits, left_of(shared, used[:number] + used[number + 1 :], _WHOM))
+            except LimitReached as error:
+                reached = error
+                continue
+        outcome = run_cell(cell, limits, **(on_cell(number, cell) if on_cell else {}))
+        used[number] = _used(cell)
+        now = _begun(cell)
+        if now is not None and now.status is RunStatus.CAPPED and not _is_done(cell, now):
+            name = _named(limits, now.note)
+            limit = (
+                f"the cap of {cap_text(name, getattr(shared, name))} for {_WHOM} is reached"
+                if name
+                else now.note
+            )
+            reached = LimitReached(limit)
+            continue
+        yield outcome
+    if reached is not None:
+        raise reached
+
+
+_WHOM = "the whole ablation"
+
+
+def _is_done(cell: Cell, record: RunRecord) -> bool:
+    """Whether a run has ended as far as its own settings let it."""
+    if record.status is not RunStatus.CAPPED:
+        return record.status is RunStatus.FINISHED
+    return _named(cell.context.caps, record.note) is not None
+
+
+def _named(caps: Caps, note: str) -> str | None:
+    """Which of these limits a run's note says that it has reached."""
+    limits = caps.model_dump(exclude_none=True)
+    return next(
+        (name for name in limits if note.startswith(f"the cap of {cap_text(name, limits[name])}")), None
+    )
+
+
+def _narrower(first: Caps, second: Caps) -> Caps:
+    both = [caps.model_dump(exclude_none=True) for caps in (first, second)]
+    return Caps.model_validate(
+        {name: min(one[name] for one in both if name in one) for name in both[0] | both[1]}
+    )
+
+
+def _used(cell: Cell) -> Used:
+    if _begun(cell) is None:
+        return Used()
+    with Ledger(cell.home.ledger_url) as ledger:
+        return used_by(ledger, cell.problem)
 
 
 def table(outcomes: Sequence[Outcome]) -> list[Row]:
@@ -235,6 +307,12 @@ def table(outcomes: Sequence[Outcome]) -> list[Row]:
     for outcome in outcomes:
         by_variant.setdefault(outcome.cell.variant, []).append(outcome)
     return [_row(variant, found) for variant, found in by_variant.items()]
+
+
+def whole(outcomes: Sequence[Outcome], todo: Sequence[Cell]) -> list[Outcome]:
+    """The outcomes of variants that all of their runs are done of: means over fewer would not compare."""
+    missing = {cell.variant for cell in todo if cell not in [outcome.cell for outcome in outcomes]}
+    return [outcome for outcome in outcomes if outcome.cell.variant not in missing]
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -279,6 +357,8 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _begun(cell: Cell) -> RunRecord | None:
+    if not cell.home.root.exists():
+        return None
     with Ledger(cell.home.prepare().ledger_url) as ledger:
         try:
             return ledger.run(cell.problem)

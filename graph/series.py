@@ -8,11 +8,8 @@ from collections.abc import Sequence
 
 from memory_store.ledger import Ledger, RunRecord
 from nodes.context import Caps, RunContext, Series
-from nodes.services import spent_by
 
-
-class LimitReached(Exception):
-    """The runs of a series have used up what they may use together. One line says which limit."""
+from .limits import left_of, used_by
 
 
 def new_series(problems: Sequence[str], caps: Caps) -> Series:
@@ -57,18 +54,5 @@ def limits_for(ledger: Ledger, series: Series, run_id: str | None) -> Caps:
     Raises:
         LimitReached: the others have left nothing.
     """
-    usd, tokens, wall_s, kernels = 0.0, 0, 0.0, 0
-    for record in runs_of(ledger, series).values():
-        if record.id == run_id:
-            continue
-        spent, evaluated = spent_by(ledger, record.id)
-        usd, tokens, wall_s = usd + spent.usd, tokens + spent.tokens, wall_s + spent.wall_s
-        kernels += len(evaluated)
-    used = {"usd": usd, "tokens": tokens, "wall_s": wall_s, "kernels": kernels}
-    units = {"usd": "USD", "tokens": "tokens", "wall_s": "s wall time", "kernels": "kernels"}
-    left: dict[str, float] = {}
-    for name, limit in series.caps.model_dump(exclude_none=True).items():
-        left[name] = limit - used[name]
-        if left[name] <= 0:
-            raise LimitReached(f"the cap of {limit:g} {units[name]} for all problems together is reached")
-    return Caps.model_validate(left)
+    others = [used_by(ledger, one.id) for one in runs_of(ledger, series).values() if one.id != run_id]
+    return left_of(series.caps, others, "all problems together")

@@ -98,6 +98,16 @@ def most_prompt_tokens(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) for text in texts) + CHAT_OVERHEAD_TOKENS
 
 
+_UNITS = {"usd": "USD", "tokens": "tokens", "wall_s": "s wall time", "kernels": "kernels"}
+
+
+def cap_text(name: str, limit: float) -> str:
+    """A limit in words, by its name in `Caps`: `5 USD`, `1000000 tokens`, `1 kernel`."""
+    if isinstance(limit, int):
+        return f"{limit} {_UNITS[name] if limit != 1 else _UNITS[name].removesuffix('s')}"
+    return f"{limit:g} {_UNITS[name]}"
+
+
 @dataclass
 class Spent:
     """What a run has used so far."""
@@ -190,7 +200,7 @@ class Budget:
 
     def out_of_time(self) -> CapReached:
         """End for want of wall time."""
-        self.end(f"the cap of {self._caps.wall_s:g} s wall time is reached")
+        self.end(self._reached("wall_s"))
         return CapReached(self.stop)
 
     async def reserve(self, model: str, prompt: Iterable[str], most_output_tokens: int) -> Reservation:
@@ -302,7 +312,10 @@ class Budget:
         return True
 
     def _kernels_reached(self) -> str:
-        return f"the cap of {self._caps.kernels} kernels is reached"
+        return self._reached("kernels")
+
+    def _reached(self, name: str) -> str:
+        return f"the cap of {cap_text(name, getattr(self._caps, name))} is reached"
 
     def _fits(self, new: Reservation) -> bool:
         tokens = self._spent.tokens + sum(r.tokens for r in self._reserved) + new.tokens
@@ -317,7 +330,9 @@ class Budget:
     def _reason(self, new: Reservation) -> str:
         caps, spent = self._caps, self.spent
         if caps.tokens is not None and spent.tokens + new.tokens > caps.tokens:
-            return f"the cap of {caps.tokens} tokens: {spent.tokens} used, the next call takes {new.tokens} at worst"
+            worst = f"{spent.tokens} used, the next call takes {new.tokens} at worst"
+            return f"the cap of {cap_text('tokens', caps.tokens)}: {worst}"
         if caps.usd is not None and spent.usd + new.usd > caps.usd:
-            return f"the cap of {caps.usd:g} USD: {spent.usd:.4f} spent, the next call costs {new.usd:.4f} at worst"
-        return f"the cap of {caps.wall_s:g} s wall time is reached"
+            worst = f"{spent.usd:.4f} spent, the next call costs {new.usd:.4f} at worst"
+            return f"the cap of {cap_text('usd', caps.usd)}: {worst}"
+        return self._reached("wall_s")

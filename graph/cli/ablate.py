@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import AsJson
+from .options import AsJson, MaxKernels, MaxTime, MaxTokens, MaxUsd
 from .output import CommandError, console, percent, print_json
 
 if TYPE_CHECKING:
@@ -26,17 +26,24 @@ def ablate(
         Path, typer.Argument(help="A TOML file; docs/experiments.md says what is in it.", show_default=False)
     ],
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write the table there.")] = None,
+    max_usd: MaxUsd = None,
+    max_tokens: MaxTokens = None,
+    max_seconds: MaxTime = None,
+    max_kernels: MaxKernels = None,
     as_json: AsJson = False,
 ) -> int:
     """Run variants of the settings over problems and seeds, and print the paper's table.
 
-    Stopped, it goes on where it was when it is started again.
+    Stopped, it goes on where it was when it is started again. Limits are for all of its runs together; the table
+    has the variants that are whole.
     """
     from memory_store.home import find_home
     from nkibench.errors import NKIBenchError
 
-    from ..ablation import as_csv, cells, folder, read_spec, run_all, table
+    from ..ablation import Outcome, as_csv, cells, folder, read_spec, run_all, table, whole
+    from ..limits import LimitReached
     from ..run import RunError
+    from .settings import other_caps
 
     wanted = read_spec(spec)
     home = find_home()
@@ -58,15 +65,37 @@ def ablate(
             )
         return {"handle_signals": True}
 
-    rows = table(list(run_all(todo, announce)))
+    limits = {"usd": max_usd, "tokens": max_tokens, "wall_s": max_seconds, "kernels": max_kernels}
+    outcomes: list[Outcome] = []
+    stopped: str | None = None
+    try:
+        for outcome in run_all(todo, announce, other_caps(wanted.caps, limits)):
+            outcomes.append(outcome)
+    except LimitReached as limit:
+        stopped = str(limit)
+    rows = table(whole(outcomes, todo))
     written = folder(wanted, home) / "table.csv"
     for path in (written, *([csv] if csv else [])):
         path.write_text(as_csv(rows), encoding="utf-8")
     if as_json:
-        print_json({"name": wanted.name, "rows": [asdict(row) for row in rows], "csv_path": str(written)})
+        print_json(
+            {
+                "name": wanted.name,
+                "rows": [asdict(row) for row in rows],
+                "csv_path": str(written),
+                "runs": len(todo),
+                "runs_done": len(outcomes),
+                "stopped": stopped,
+            }
+        )
     else:
         screen.print()
-        screen.print(_table(rows))
+        if rows:
+            screen.print(_table(rows))
+        if stopped:
+            screen.print(f"ended early: {stopped}", markup=False, soft_wrap=True)
+            done = f"{len(outcomes)} of {len(todo)} runs are done"
+            screen.print(f"{done}; the same command with a higher limit goes on")
         screen.print(f"table written to {written}", markup=False, soft_wrap=True)
     return 0
 

@@ -36,3 +36,8 @@ ReferenceFile = Annotated[
 KernelFile = Annotated[
     Path, typer.Argument(help="A Python file with one @nki.jit kernel.", show_default=False)
 ]
+
+MaxUsd = Annotated[float | None, typer.Option(help="Never spend more than this on model calls.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Never use more tokens than this.")]
+MaxTime = Annotated[float | None, typer.Option(help="Never work longer than so many seconds.")]
+MaxKernels = Annotated[int | None, typer.Option(help="Never evaluate more kernels than this.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import AsJson, Backend, ReferenceFile, Target
+from .options import AsJson, Backend, MaxKernels, MaxTime, MaxTokens, MaxUsd, ReferenceFile, Target
 from .output import (
     CommandError,
     console,
@@ -48,11 +48,6 @@ RESULT_FIELDS = (
     "best_kernel_path",
     "run_id",
 )
-
-MaxUsd = Annotated[float | None, typer.Option(help="Never spend more than this on model calls.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Never use more tokens than this.")]
-MaxTime = Annotated[float | None, typer.Option(help="Never work longer than so many seconds.")]
-MaxKernels = Annotated[int | None, typer.Option(help="Never evaluate more kernels than this.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -181,9 +176,10 @@ def resume(
 
     A run that was begun together with others (accelopt optimize all) goes on with those too.
     """
-    from nodes.context import Caps, RunContext
+    from nodes.context import RunContext
 
     from .runs import open_ledger
+    from .settings import other_caps
 
     with open_ledger() as ledger:
         if ledger is None:
@@ -191,14 +187,12 @@ def resume(
         record = ledger.find_run(run)
     context = RunContext.model_validate(record.settings)
     limits = {"usd": max_usd, "tokens": max_tokens, "wall_s": max_seconds, "kernels": max_kernels}
-    given = {name: limit for name, limit in limits.items() if limit is not None}
     series = context.series
+    caps = other_caps(series.caps if series else context.caps, limits)
     if series is not None:
-        caps = Caps.model_validate({**series.caps.model_dump(), **given})
         series = series.model_copy(update={"caps": caps})
         return _run_series(series, context, as_json, record, iterations)
-    new_caps = Caps.model_validate({**context.caps.model_dump(), **given}) if given else None
-    document, code = _go_on(record, as_json, iterations=iterations, caps=new_caps)
+    document, code = _go_on(record, as_json, iterations=iterations, caps=caps)
     if as_json:
         print_json(document)
     return code
@@ -331,7 +325,8 @@ def _run_series(
     from memory_store.ledger import RunStatus
     from nodes.prepare import check_endpoints
 
-    from ..series import LimitReached, limits_for, runs_of
+    from ..limits import LimitReached
+    from ..series import limits_for, runs_of
     from .runs import open_ledger
 
     # A wrong key or name would else be told once for each problem.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .output import CommandError
 
 if TYPE_CHECKING:
-    from nodes.context import RunContext
+    from nodes.context import Caps, RunContext
 
 ROLES = ("planner", "executor", "fixer", "summarizer")
 
@@ -72,6 +72,24 @@ def run_context(
         return RunContext.model_validate(tree)
     except ValidationError as error:
         raise CommandError(complaint(error, RunContext), exit_code=2) from None
+
+
+def other_caps(caps: Caps, changes: Mapping[str, float | None]) -> Caps:
+    """Limits with some of them changed, by their names in `Caps`; None means not given.
+
+    Raises:
+        CommandError: one is out of range.
+    """
+    from pydantic import ValidationError
+
+    from nodes.complaint import complaint
+    from nodes.context import Caps
+
+    given = {name: limit for name, limit in changes.items() if limit is not None}
+    try:
+        return Caps.model_validate({**caps.model_dump(), **given})
+    except ValidationError as error:
+        raise CommandError(complaint(error, Caps), exit_code=2) from None
 
 
 def _models(given: Sequence[str]) -> dict[str, list[str]]:
