@@ -195,4 +195,4 @@ def build_graph(
 
 
 graph = build_graph()
-"""The graph that langgraph.json names."""
+"""The graph that LangGraph's server brings its own checkpointer to."""

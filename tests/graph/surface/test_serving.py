@@ -182,8 +182,31 @@ def test_an_input_without_a_problem_is_told_what_belongs_there(client):
 
 
 def test_a_setting_out_of_range_is_refused_by_name(client):
-    with pytest.raises(Exception, match="beam"):
+    with pytest.raises(Exception, match="SettingsError: beam cannot be 0: it should be greater"):
         client.runs.wait(None, "accelopt", input={"problem": "silu"}, context={"beam": 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"context": {**QUICK, "iteration": 3}}, "no setting iteration; did you mean iterations"),
+        ({"context": {"caps": {"kernel": 3}}}, "no setting caps.kernel; did you mean caps.kernels"),
+        ({"config": {"configurable": {"beem": 1}}}, "no setting beem; did you mean beam"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_with_what_was_meant(client, settings, told):
+    with pytest.raises(Exception, match=told):
+        client.runs.wait(None, "accelopt", input={"problem": "silu"}, **settings)
+
+
+def test_a_misspelt_setting_of_an_assistant_is_refused_when_it_is_used(client):
+    misspelt = client.assistants.create("accelopt", context={"sample": 1})["assistant_id"]
+    try:
+        thread = client.threads.create()["thread_id"]
+        with pytest.raises(Exception, match="no setting sample; did you mean samples"):
+            client.runs.wait(thread, misspelt, input={"problem": "silu"}, context={"iterations": 1})
+    finally:
+        client.assistants.delete(misspelt)
 
 
 def test_the_image_installs_the_project_and_serves_the_same_graph(tmp_path):
@@ -202,7 +225,7 @@ def test_the_image_installs_the_project_and_serves_the_same_graph(tmp_path):
         line.removeprefix("ENV ").split("=", 1) for line in lines if line.startswith("ENV ") and "=" in line
     )
     graphs = json.loads(variables["LANGSERVE_GRAPHS"].strip("'"))
-    assert graphs["accelopt"]["path"] == "graph.workflow:graph"
+    assert graphs["accelopt"]["path"] == "graph.served:served"
     assert "graph.web:app" in variables["LANGGRAPH_HTTP"]
     assert "memory_store.checkpoint.make_checkpointer" in variables["LANGGRAPH_CHECKPOINTER"]
 
