@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from .errors import InvalidFormula
+from .syntax import parse
 
 _LARGEST_EXPONENT = 16
 _LARGEST_BITS = 256
@@ -28,7 +29,7 @@ def evaluate(formula: str, sizes: Mapping[str, int]) -> int:
         InvalidFormula: it is not such a formula, uses an unknown name, or divides by zero.
     """
     try:
-        tree = ast.parse(formula.strip(), mode="eval")
+        tree = parse(formula.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidFormula(f"{formula!r} is not an arithmetic formula") from error
     return _value(tree.body, formula, sizes)

@@ -28,6 +28,7 @@ from numpy.typing import DTypeLike
 from .errors import InvalidFormula, InvalidReference
 from .formula import evaluate
 from .regime import Regime
+from .syntax import parse
 
 REQUIRED_FUNCTIONS = ("get_inputs", "forward")
 
@@ -227,7 +228,7 @@ def _bare(arrays: Sequence[np.ndarray]) -> Any:
 
 def _parse(source: str, name: str) -> ast.Module:
     try:
-        return ast.parse(source, filename=name)
+        return parse(source, name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise InvalidReference(f"{name}{line}: {getattr(error, 'msg', error)}") from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nkibench.problem import Problem
+from nkibench.syntax import parse
 from tools.backends import ArrayType
 from tools.kernel import Kernel
 from tools.neuroncore.machine import machine_for
@@ -92,7 +93,7 @@ def describe_arguments(values: Iterable[ArrayType | float], names: Sequence[str]
 def argument_names(source: str) -> list[str]:
     """Names of a kernel's arguments: of the decorated function, the last if there are several."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return []
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from nkibench.syntax import parse
+
 
 def features(source: str) -> tuple[str, ...]:
     """The deepest loop nest and the APIs called, sorted; empty for a text that does not parse."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()
     found = {f"loop-depth-{_depth(tree)}"}

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+from nkibench.syntax import parse
+
 MAX_SOURCE_BYTES = 10_000_000
 _MAX_BRACKETS = 150
 _MAX_TREE_DEPTH = 300
@@ -133,7 +135,7 @@ def inspect(source: str) -> list[Rejection]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+            tree = parse(source)
     except SyntaxError as error:
         text = " ".join(str(error.msg).split())
         shown = f"{text}: {error.text.strip()[:120]!r}" if error.text else text
@@ -178,7 +180,7 @@ def parsed(source: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(source)
+            return parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -8,6 +8,7 @@ import re
 import textwrap
 import warnings
 
+from nkibench.syntax import parse
 from tools import gate
 
 from .message import Oddity
@@ -243,7 +244,7 @@ def first_error(source: str) -> int | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(source)
+            parse(source)
     except SyntaxError as error:
         return error.lineno or 1
     except (ValueError, RecursionError, MemoryError):
