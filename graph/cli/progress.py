@@ -85,6 +85,11 @@ class Progress:
         if handler is not None:
             handler(event)
 
+    @property
+    def run_id(self) -> str | None:
+        """The run, once it has a kernel to start from."""
+        return self._facts.get("run_id")
+
     def pause(self) -> None:
         """Give the terminal back while a person is asked something."""
         if self._live is not None:

@@ -293,6 +293,7 @@ def _go_on(record: RunRecord, as_json: bool, **changes: Any) -> tuple[dict[str, 
     facts: dict[str, Any] = {}
     if begun and begun[0].baseline_latency_ms:
         facts = {
+            "run_id": record.id,
             "problem": begun[0].problem,
             "target": record.target,
             "baseline_latency_ms": begun[0].baseline_latency_ms,
@@ -450,6 +451,8 @@ def _run(
             if wants_traceback():
                 raise
             error, code = describe(failure)[0], 1
+            if progress.run_id:
+                error += f"; go on with: {program()} resume {progress.run_id}"
     document = _document(name, context, result, error)
     if result is not None and not as_json:
         _print_result(screen, result)

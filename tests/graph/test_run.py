@@ -8,13 +8,15 @@ import pytest
 from langgraph.runtime import RunControl
 
 from graph.run import RunError, RunPaused, RunStopped, aoptimize, aresume, optimize
-from memory_store.errors import HomeError
+from memory_store.errors import HomeError, LedgerError
 from memory_store.ledger import Ledger, RunStatus
 from nodes.budget import Budget
 from nodes.context import Caps, Price, RunContext
+from nodes.record import Record
 from nodes.resources import RESOURCES
 from nodes.state import Stop
 from tools.evaluation import Stage
+from tools.pool import PoolBroken
 
 
 def ledger_of(stand_in):
@@ -296,6 +298,30 @@ async def test_a_capped_run_replays_with_its_end(stand_in, kernels):
     result = await aresume(capped.run_id, caps=Caps())
     again = await replayed(stand_in, result.run_id)
     assert facts(again) == facts(result)
+
+
+@pytest.mark.parametrize(
+    "trouble", [LedgerError("disk is full"), OSError(28, "No space left"), PoolBroken("no")]
+)
+async def test_a_round_that_the_machine_failed_in_is_finished_when_it_is_well_again(stand_in, trouble):
+    undisturbed = await aoptimize(stand_in.problem, stand_in.quick)
+    asked, whole = len(stand_in.calls), Record.keep_kernel
+
+    async def keep_kernel(self, kernel_id, source, dialect):
+        if source.count("Step") == 2:
+            raise trouble
+        await whole(self, kernel_id, source, dialect)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Record, "keep_kernel", keep_kernel)
+        failed = await aoptimize(stand_in.problem, stand_in.quick)
+    assert failed.iterations == 1 and failed.stopped == " ".join(str(trouble).split())
+    with ledger_of(stand_in) as ledger:
+        assert ledger.run(failed.run_id).status is RunStatus.FAILED
+    result = await aresume(failed.run_id)
+    assert facts(result) == facts(undisturbed)
+    assert kept(stand_in, result.run_id) == kept(stand_in, undisturbed.run_id)
+    assert len(stand_in.calls) == 2 * asked, "a call was made twice"
 
 
 async def test_plans_that_a_person_has_decided_on_are_not_shown_again(stand_in):

@@ -57,6 +57,26 @@ def test_a_cap_ends_the_run_in_order_and_says_so(own, capsys):
     assert "1 round" in out and "came to nothing" not in out
 
 
+def test_a_run_that_breaks_off_says_how_to_go_on(own, capsys, monkeypatch):
+    from nodes.record import Record
+
+    whole = Record.keep_selection
+
+    async def full(self, round, slots, best):
+        if round:
+            raise OSError(28, "No space left on device")
+        await whole(self, round, slots, best)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "keep_selection", full)
+        assert run(["optimize", *own, *SIZE]) == 1
+    error = capsys.readouterr().err
+    assert "No space left on device" in error and "Traceback" not in error
+    assert "accelopt resume my_kernel-" in error
+    assert run(["resume", "last", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels_evaluated"] == 3 + 6
+
+
 def test_a_capped_run_replays_and_its_round_is_finished_under_a_higher_cap(own, capsys):
     assert run(["optimize", *own, *SIZE, "--max-kernels", "5", "--json"]) == 0
     (first,) = json.loads(capsys.readouterr().out)
