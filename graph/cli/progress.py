@@ -87,7 +87,7 @@ class Progress:
 
     @property
     def run_id(self) -> str | None:
-        """The run, once it has a kernel to start from."""
+        """A new run, once it has a kernel to start from; who resumes one knows it."""
         return self._facts.get("run_id")
 
     def pause(self) -> None:

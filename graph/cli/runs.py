@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -121,7 +122,10 @@ def cost(
 
 @contextmanager
 def open_ledger() -> Iterator[Ledger | None]:
-    """The ledger of the home; None where there is none yet, for looking must not make one."""
+    """The ledger of the home; None where there is none yet, for looking must not make one.
+
+    Where the home cannot be written, nobody writes meanwhile either: the ledger is read as it lies there.
+    """
     from memory_store.home import find_home
 
     home = find_home()
@@ -130,7 +134,7 @@ def open_ledger() -> Iterator[Ledger | None]:
         return
     from memory_store.ledger import Ledger
 
-    with Ledger(home.ledger_url) as ledger:
+    with Ledger(home.ledger_url, readonly=not os.access(home.root, os.W_OK)) as ledger:
         yield ledger
 
 

@@ -293,7 +293,6 @@ def _go_on(record: RunRecord, as_json: bool, **changes: Any) -> tuple[dict[str, 
     facts: dict[str, Any] = {}
     if begun and begun[0].baseline_latency_ms:
         facts = {
-            "run_id": record.id,
             "problem": begun[0].problem,
             "target": record.target,
             "baseline_latency_ms": begun[0].baseline_latency_ms,

@@ -77,6 +77,21 @@ def test_a_run_that_breaks_off_says_how_to_go_on(own, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["kernels_evaluated"] == 3 + 6
 
 
+def test_a_home_that_cannot_be_written_can_be_read(home, own, capsys, monkeypatch, tmp_path):
+    import os
+
+    assert run(["optimize", *own, *SIZE, "--json"]) == 0
+    (done,) = json.loads(capsys.readouterr().out)
+    before = sorted(home.root.iterdir())
+    # What it says of a read-only file system, which a test cannot mount.
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    for line in (["runs"], ["cost", "last"], ["report", "last", "-o", str(tmp_path / "report.html")]):
+        assert run([*line, "--json"]) == 0
+        said = capsys.readouterr()
+        assert said.err == "" and (done["run_id"] in said.out or "report.html" in said.out)
+    assert sorted(home.root.iterdir()) == before, "something was left beside the ledger"
+
+
 def test_a_capped_run_replays_and_its_round_is_finished_under_a_higher_cap(own, capsys):
     assert run(["optimize", *own, *SIZE, "--max-kernels", "5", "--json"]) == 0
     (first,) = json.loads(capsys.readouterr().out)
