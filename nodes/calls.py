@@ -285,10 +285,16 @@ class Caller:
                 raise CapReached(str(error)) from error
             if self._budget.remaining_s() == 0.0:
                 raise self._budget.out_of_time() from error
+            if self._time_left_s() == 0.0:
+                raise CapReached(self._budget.stop) from error
             raise NoAnswer(str(error)) from error
         finally:
             usd = await self._budget.settle(reservation, usage)
         return message, usage, usd
+
+    def _time_left_s(self) -> float | None:
+        """Seconds for a call to succeed in; none once an endpoint or the machine has ended the run."""
+        return 0.0 if self._budget.stop_kind == Stop.FAULT else self._budget.remaining_s()
 
     async def _answered(
         self,
@@ -312,7 +318,7 @@ class Caller:
                 return await endpoint.call(
                     lambda options=options: _ask(chat, prompt, options),  # type: ignore[misc]
                     timeout_s=settings.timeout_s,
-                    time_left_s=self._budget.remaining_s,
+                    time_left_s=self._time_left_s,
                 )
             except EndpointError as error:
                 if error.fault is not Fault.UNSUPPORTED:

@@ -163,7 +163,7 @@ class Endpoint:
         Args:
             request: one try.
             timeout_s: longest wait for one try.
-            time_left_s: wall time the run still has; no try starts without any.
+            time_left_s: wall time the run still has; no try starts, and no pause lasts, without any.
 
         Raises:
             EndpointError: it was refused or rejected, every try failed, or the endpoint stayed down too long.
@@ -175,7 +175,7 @@ class Endpoint:
                 async with self._knocking:
                     if not self.is_down:
                         continue
-                    await self._sleep(self._pause_s(self._last_error, self._failures))
+                    await self._wait(self._pause_s(self._last_error, self._failures), time_left_s)
                     result, error = await self._try(request, timeout_s, time_left_s)
                     self._judge(error)
             else:
@@ -191,7 +191,7 @@ class Endpoint:
             if failed >= self._patience.attempts:
                 message = f"{self.name}: {failed} tries failed, the last one: {_line(error)}"
                 raise EndpointError(fault_of(error), message) from error
-            await self._sleep(self._pause_s(error, failed))
+            await self._wait(self._pause_s(error, failed), time_left_s)
 
     @property
     def is_down(self) -> bool:
@@ -201,11 +201,9 @@ class Endpoint:
     async def _try(
         self, request: Callable[[], Awaitable[T]], timeout_s: float, time_left_s: Callable[[], float | None]
     ) -> tuple[T | None, Exception | None]:
-        await self._in_turn()
-        left_s = time_left_s()
+        await self._in_turn(time_left_s)
+        left_s = self._left_s(time_left_s)
         if left_s is not None:
-            if left_s <= 0:
-                raise EndpointError(Fault.TIMEOUT, f"{self.name}: the run's wall time is used up")
             timeout_s = min(timeout_s, left_s)
         self.calls += 1
         try:
@@ -214,7 +212,23 @@ class Endpoint:
         except Exception as error:
             return None, error
 
-    async def _in_turn(self) -> None:
+    def _left_s(self, time_left_s: Callable[[], float | None]) -> float | None:
+        """Seconds that the run still has; None without a limit.
+
+        Raises:
+            EndpointError: there are none.
+        """
+        left_s = time_left_s()
+        if left_s is not None and left_s <= 0:
+            raise EndpointError(Fault.TIMEOUT, f"{self.name}: the run's wall time is used up")
+        return left_s
+
+    async def _wait(self, pause_s: float, time_left_s: Callable[[], float | None]) -> None:
+        """Sleep, but not beyond the end of the run."""
+        left_s = self._left_s(time_left_s)
+        await self._sleep(pause_s if left_s is None else min(pause_s, left_s))
+
+    async def _in_turn(self, time_left_s: Callable[[], float | None]) -> None:
         """Wait for this call's place in the rate."""
         if not self._interval_s:
             return
@@ -222,7 +236,7 @@ class Endpoint:
         start = max(now, self._next_start)
         self._next_start = start + self._interval_s
         if start > now:
-            await self._sleep(start - now)
+            await self._wait(start - now, time_left_s)
 
     def _judge(self, error: Exception | None) -> None:
         """Open or close the breaker after a try.

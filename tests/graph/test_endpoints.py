@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -159,6 +160,30 @@ async def test_an_endpoint_that_goes_down_pauses_the_run_until_it_is_back(stand_
     kinds = [event["event"] for event in events]
     assert "paused" in kinds and kinds.index("resumed") > kinds.index("paused")
     assert result.iterations == 3 and not result.stopped
+
+
+async def test_the_wall_time_ends_a_run_whose_endpoint_is_down(stand_in, serve):
+    endpoint = serve(faults=lambda number: "broken" if number >= 20 else None)
+    context = using(stand_in, endpoint).with_model(pause_s=30).model_copy(update={"caps": Caps(wall_s=6)})
+    began = time.monotonic()
+    result = await aoptimize(stand_in.problem, context)
+    assert "6 s wall time" in result.stopped and time.monotonic() - began < 20
+    endpoint.faults = lambda number: None
+    resumed = await aresume(result.run_id, caps=Caps())
+    assert resumed.iterations == 3 and not resumed.stopped
+
+
+async def test_an_outage_too_long_ends_the_run_without_a_knock_for_every_call(stand_in, serve):
+    endpoint = serve(faults=lambda number: "broken" if number >= 20 else None)
+    context = using(stand_in, endpoint, outage_s=0.5)
+    result = await aoptimize(stand_in.problem, context)
+    assert "stayed down" in result.stopped
+    knocked = endpoint.requests
+    endpoint.faults = lambda number: None
+    undisturbed = await aoptimize(stand_in.problem, using(stand_in, serve(), extra_body={"top_k": 1}))
+    resumed = await aresume(result.run_id)
+    assert kernels(stand_in, resumed.run_id) == kernels(stand_in, undisturbed.run_id)
+    assert knocked < 20 + 40
 
 
 async def test_a_cap_in_dollars_is_never_passed(stand_in, serve):

@@ -196,3 +196,21 @@ async def test_a_call_that_hangs_is_cut_off():
     where = endpoint(Time(), patience=Patience(attempts=2))
     with pytest.raises(EndpointError, match="2 tries failed"):
         await where.call(request, timeout_s=0.001, time_left_s=lambda: None)
+
+
+async def test_pauses_and_turns_end_with_the_runs_wall_time():
+    time = Time()
+    where = endpoint(
+        time, patience=Patience(pause_s=40.0, longest_pause_s=60.0, failures_to_open=2), requests_per_minute=2
+    )
+    ends = 100.0
+
+    async def one():
+        with pytest.raises(EndpointError, match="wall time is used up"):
+            await where.call(
+                scripted(*[HttpError(503)] * 50), timeout_s=60, time_left_s=lambda: max(0.0, ends - time.now)
+            )
+
+    await asyncio.gather(*(one() for _ in range(20)))
+    assert max(time.slept) <= 60 and where.calls < 20
+    assert time.now < ends + 60, "twenty calls paused one after the other, beyond the end"
