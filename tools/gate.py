@@ -157,6 +157,26 @@ def kernel_names(source: str) -> list[str]:
     return [] if tree is None else [function.name for function in _Inspection(tree).kernels()]
 
 
+def launch_grid(source: str) -> str | None:
+    """The sizes that a text launches its kernel with, as source; None where it has no grid, or does not parse.
+
+    A grid is said at module level, ``launched = kernel[4, 2]``; of several, the last holds.
+    """
+    tree = parsed(source)
+    if tree is None:
+        return None
+    names = {function.name for function in _Inspection(tree).kernels()}
+    grids = [
+        ast.unparse(value.slice)
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(value := statement.value, ast.Subscript)
+        and isinstance(value.value, ast.Name)
+        and value.value.id in names
+    ]
+    return grids[-1] if grids else None
+
+
 def narrow_types(source: str) -> list[tuple[str, int]]:
     """Element types below fp32 that a text names, each with the line of its first mention."""
     tree = parsed(source)
@@ -489,6 +509,10 @@ class _Inspection:
                     continue
                 case ast.Expr(value=ast.Constant()) | ast.Pass():
                     continue
+                case ast.Assign(targets=[ast.Name()], value=ast.Subscript() as value) if self._is_launch(
+                    value
+                ):
+                    continue
                 case ast.Assign(value=value) | ast.AnnAssign(value=value) if (
                     value is None or self._is_constant(value)
                 ):
@@ -509,6 +533,27 @@ class _Inspection:
                 f"{what} at module level",
                 "keep imports, constants (numbers, strings, tuples) and functions there; move the rest into the kernel",
             )
+
+    def _is_launch(self, node: ast.Subscript) -> bool:
+        """Whether an expression is a kernel with the sizes of its launch grid, ``kernel[4, nl.spmd_dim(nl.nc(2), 2)]``."""
+        kernels = {kernel.name for kernel in self.kernels()}
+        sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return (
+            isinstance(node.value, ast.Name)
+            and node.value.id in kernels
+            and all(self._is_grid_size(size) for size in sizes)
+        )
+
+    def _is_grid_size(self, node: ast.expr) -> bool:
+        """Whether an expression is the extent of a grid's axis: a constant, or constants laid out over cores."""
+        match node:
+            case ast.Call(func=function, args=arguments, keywords=[]):
+                path = self._path(function) or ""
+                maker = _is_nki(path) and path.rsplit(".", 1)[-1] in ("nc", "spmd_dim")
+                return maker and all(self._is_grid_size(argument) for argument in arguments)
+            case ast.BinOp(left=left, right=right):
+                return self._is_grid_size(left) and self._is_grid_size(right)
+        return self._is_constant(node)
 
     def _is_constant(self, node: ast.expr) -> bool:
         """Whether an expression is immutable: numbers, strings, tuples of them, arithmetic, named constants."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nkibench import load_problem, problem_names
-from tools.gate import MAX_SOURCE_BYTES, Rule, inspect
+from tools.gate import MAX_SOURCE_BYTES, Rule, inspect, launch_grid
 from tools.neuroncore import ArraySpec, ir, trace
 
 HEAD = """import numpy as np
@@ -30,6 +30,16 @@ def rules(source: str) -> list[Rule]:
 @pytest.mark.parametrize("name", problem_names())
 def test_every_baseline_passes(name: str) -> None:
     assert inspect(load_problem(name).baseline_source()) == []
+
+
+@pytest.mark.parametrize(
+    "sizes", ["4", "4, 2", "TILES // 2, 2", "nl.nc(2) * TILES", "nl.spmd_dim(nl.nc(2), 3)"]
+)
+def test_a_launch_grid_of_constants_may_be_said_after_the_kernel(sizes: str) -> None:
+    source = kernel("return x", before="TILES = 8\n") + f"launched = kernel[{sizes}]\n"
+    assert inspect(source) == []
+    assert launch_grid(source) in (sizes, f"({sizes})")
+    assert launch_grid(kernel("return x")) is None and launch_grid("def") is None
 
 
 UPSTREAM_FORM = """
@@ -119,6 +129,10 @@ def test_honest_python_around_nki_passes(source: str) -> None:
         (kernel("return [nl][0].load"), Rule.reflection, 9),
         (kernel("nl = x\nreturn x"), Rule.state, 9),
         (kernel("return x", before="CACHE = {}\n"), Rule.state, 6),
+        (kernel("return x") + "launched = kernel[[4]]\n", Rule.state, 10),
+        (kernel("return x") + "launched = kernel[len('ab')]\n", Rule.state, 10),
+        (kernel("return x", before="def f(t):\n    return t\n") + "launched = f[4]\n", Rule.state, 12),
+        (kernel("return x") + "launched = kernel[4](1)\n", Rule.state, 10),
         (kernel("return x", before="CACHE = [0]\n"), Rule.state, 6),
         (kernel("return x", before="nl.load.cache = 1\n"), Rule.state, 6),
         (kernel("return x", before="print('imported')\n"), Rule.state, 6),

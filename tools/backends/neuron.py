@@ -176,11 +176,11 @@ class NeuronBackend:
         kernel = Kernel.from_source(source)
         folder = self._folder / kernel.id
         folder.mkdir(parents=True, exist_ok=True)
-        function = _load(kernel, folder)
+        function, grid = _load(kernel, folder)
         if kernel.dialect is Dialect.neuronxcc:
-            launch = _baremetal_launcher(function, folder)
+            launch = _baremetal_launcher(function, grid, folder)
         else:
-            launch = _xla_launcher(function, folder)
+            launch = _xla_launcher(function if grid is None else function[grid], folder)
         blank = [
             np.zeros(value.shape, np.dtype(value.dtype)) if isinstance(value, ArrayType) else value
             for value in arguments
@@ -239,8 +239,8 @@ def _check_target(target: str) -> None:
         )
 
 
-def _load(kernel: Kernel, folder: Path) -> Any:
-    """The kernel's function, from a file: NKI reads the source back while tracing."""
+def _load(kernel: Kernel, folder: Path) -> tuple[Any, Any]:
+    """The kernel's function and its launch grid (None without one), from a file: NKI reads the source back while tracing."""
     names = gate.kernel_names(kernel.source)
     if not names:
         raise Fault("rejected", gate.Rule.no_kernel, "no function is decorated with @nki.jit")
@@ -259,10 +259,15 @@ def _load(kernel: Kernel, folder: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         raise _compile_fault(error, path) from error
-    return getattr(module, names[-1])
+    grid = gate.launch_grid(kernel.source)
+    # The gate has seen that these are constants, in NKI's nc and spmd_dim at most.
+    sizes = None if grid is None else eval(grid, vars(module))  # noqa: S307
+    return getattr(module, names[-1]), sizes
 
 
-def _baremetal_launcher(function: Any, folder: Path) -> Callable[[Sequence[Any]], list[np.ndarray]]:
+def _baremetal_launcher(
+    function: Any, grid: Any, folder: Path
+) -> Callable[[Sequence[Any]], list[np.ndarray]]:
     nki = importlib.import_module("neuronxcc.nki")
     run = nki.baremetal(
         save_neff_name=str(folder / "kernel.neff"),
@@ -270,6 +275,7 @@ def _baremetal_launcher(function: Any, folder: Path) -> Callable[[Sequence[Any]]
         additional_compile_opt=COMPILE_OPTIONS,
         artifacts_dir=str(folder),
     )(function)
+    run = run if grid is None else run[grid]
     return lambda arguments: _as_arrays(run(*arguments))
 
 

@@ -256,7 +256,7 @@ def _inline_single_trips(kernel: Kernel, body: list[Node], scope: Loop | None) -
         if not isinstance(node, Loop):
             continue
         _inline_single_trips(kernel, node.body, node)
-        if node.trips == 1 and node.kind is not LoopKind.SPMD:
+        if node.trips == 1:
             substitute(node.body, {node.var: 0})
             rescope(node.body, node, scope)
             body[k : k + 1] = node.body

@@ -22,6 +22,16 @@ def _log(**fields):
 class Jit:
     def __init__(self, function):
         self.function = function
+    def __getitem__(self, grid):
+        return self
+
+class Launch:
+    def __init__(self, run, grid=None):
+        self.run, self.grid = run, grid
+    def __getitem__(self, grid):
+        return Launch(self.run, grid)
+    def __call__(self, *arguments):
+        return self.run(self.grid, *arguments)
 
 def jit(function=None, **options):
     return Jit(function) if function is not None else jit
@@ -29,19 +39,19 @@ def jit(function=None, **options):
 def baremetal(function=None, *, save_neff_name="file.neff", save_trace_name="profile.ntff",
               additional_compile_opt="", artifacts_dir=None):
     def wrap(kernel):
-        def run(*arguments):
+        def run(grid, *arguments):
             from . import language
             language.NEFF = None
             _log(event="compile", options=additional_compile_opt, flags=os.environ.get("NEURON_CC_FLAGS"),
                  cores=os.environ.get("NEURON_RT_VISIBLE_CORES"), count=os.environ.get("NEURON_RT_NUM_CORES"),
                  environment=sorted(os.environ), pid=os.getpid(),
-                 shapes=[list(np.shape(a)) for a in arguments])
+                 shapes=[list(np.shape(a)) for a in arguments], grid=grid)
             language.NEFF = pathlib.Path(save_neff_name)
             result = kernel.function(*arguments)
             language.NEFF.write_bytes(b"NEFF")
             pathlib.Path(save_trace_name).write_bytes(b"NTFF")
             return result
-        return run
+        return Launch(run)
     return wrap(function) if function is not None else wrap
 '''
 
@@ -52,6 +62,9 @@ import numpy as np
 shared_hbm = "shared_hbm"
 float32, bfloat16 = np.float32, np.float32
 NEFF = None
+
+def nc(n):
+    return n
 
 def ndarray(shape, dtype=np.float32, buffer=None):
     return np.full(shape, np.nan, dtype)

@@ -96,6 +96,15 @@ def test_the_compiler_gets_the_benchmarks_flags_one_core_and_no_secret(
     assert "SECRET_API_KEY" not in launch["environment"]
 
 
+def test_a_kernel_is_launched_with_the_grid_that_its_file_says(
+    evaluator: Evaluator, host: NeuronStandIn, problem
+) -> None:
+    sizes = "TILES, nl.nc(2) * 2"
+    gridded = Kernel.from_source(f"{kernel().source}\nTILES = 3\nlaunched = kernel[{sizes}]\n")
+    assert evaluator.evaluate(gridded, problem).status is Status.correct
+    assert host.launches()[0]["grid"] == [3, 4]
+
+
 def test_a_steady_round_is_measured_once(evaluator: Evaluator, host: NeuronStandIn, problem) -> None:
     evaluator.evaluate(kernel(), problem, Stage.profile)
     calls = host.profiler_calls()

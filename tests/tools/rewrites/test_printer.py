@@ -8,7 +8,7 @@ import pytest
 from nkibench import load_problem, problem_names
 from tools import neuroncore
 from tools.neuroncore import trace
-from tools.neuroncore.ir import Kernel, Loop, LoopKind, LoopVar, fingerprint
+from tools.neuroncore.ir import Kernel, fingerprint
 from tools.rewrites import RewriteError, applicable, print_kernel
 
 
@@ -188,9 +188,36 @@ def test_what_has_no_source_form_is_refused():
     kernel = Kernel("kernel", "tilelang", [], [], [])
     with pytest.raises(RewriteError, match="dialect"):
         print_kernel(kernel)
-    gridded = Kernel("kernel", "neuronxcc.nki", [], [], [Loop(LoopVar("i", 2), LoopKind.SPMD)])
-    with pytest.raises(RewriteError, match="grid"):
-        print_kernel(gridded)
+
+
+@pytest.mark.parametrize("sizes", ["2, 3", "nl.spmd_dim(nl.nc(2), 1), 3, 1"])
+def test_a_launch_grid_prints_as_loops_around_the_kernel(sizes):
+    source = f"""
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 96), dtype=x.dtype, buffer=nl.shared_hbm)
+    scratch = nl.ndarray((256, 96), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = 128 * nl.program_id(0) + nl.arange(128)[:, None]
+    column = 32 * nl.program_id(1) + nl.arange(32)[None, :]
+    nl.store(scratch[row, column], nl.exp(nl.load(x[row, column])))
+    nl.store(out[row, column], nl.load(scratch[row, column]))
+    return out
+
+
+launched = kernel[{sizes}]
+"""
+    x = np.random.default_rng(0).standard_normal((256, 96)).astype(np.float32)
+    kernel = trace(source, [x])
+    printed = print_kernel(kernel)
+    assert "    for program in nl.affine_range(2):\n        for program_2 in nl.affine_range(3):\n" in printed
+    again = trace(printed, [x])
+    assert print_kernel(again) == printed
+    np.testing.assert_array_equal(neuroncore.interpret(again, [x])[0], neuroncore.interpret(kernel, [x])[0])
+    assert neuroncore.estimate(again).latency_ms == neuroncore.estimate(kernel).latency_ms
 
 
 LATER = """

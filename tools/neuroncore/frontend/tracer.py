@@ -448,11 +448,14 @@ class _Tracing:
         """Run the kernel once, its program ids symbolic: loops around the whole body."""
         opened = []
         for k, n in enumerate(grid):
+            if n == 1:
+                session.grid = (*session.grid, (0, 1))
+                continue
             var = LoopVar(session.unique(f"program_{k}"), int(n))
             loop = Loop(var, LoopKind.SPMD)
             session.open_loop(loop, None)
             opened.append(loop)
-            session.grid = (*session.grid, (IndexExpr(Affine.of(var)) if n > 1 else 0, int(n)))
+            session.grid = (*session.grid, (IndexExpr(Affine.of(var)), int(n)))
         returned = function(*bound.args, **bound.kwargs)
         for loop in reversed(opened):
             session.close_loop(loop)

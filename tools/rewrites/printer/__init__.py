@@ -1,7 +1,8 @@
 """From the intermediate representation back to NKI source that a person can read.
 
 ``trace(print_kernel(k))`` is the same program as ``k`` up to names and source lines, so a rewrite that edits the
-representation always has a kernel to show for it, and one that a person can take over.
+representation always has a kernel to show for it, and one that a person can take over. A launch grid is printed as loops
+around the kernel, which is then launched without one: on one core that is the same program.
 
 What the text looks like: results of API calls are plain assignments (``x_tile = nl.load(...)``); tensors that are
 written in pieces are declared with ``nl.ndarray`` in the block they belong to, right before they are needed; an access
@@ -27,7 +28,7 @@ def print_kernel(kernel: Kernel) -> str:
         A complete module: imports and one function decorated with ``@nki.jit``.
 
     Raises:
-        RewriteError: for what has no source form: a launch grid, an array constant too large to be written out; in the
+        RewriteError: for what has no source form: an array constant too large to be written out; in the
             later ``nki`` dialect also masks and block dimensions.
     """
     printer = _PRINTERS.get(kernel.dialect)

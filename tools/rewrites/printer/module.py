@@ -94,11 +94,9 @@ class ModulePrinter(AccessPrinter, abc.ABC):
                     for line in self.declarations(tensor):
                         yield from wrapped(indent + line, indent)
             if isinstance(node, Loop):
-                if node.kind is LoopKind.SPMD:
-                    raise RewriteError(
-                        "grid", "a kernel with a launch grid has no single-function source form"
-                    )
-                kind = "range" if node.kind is LoopKind.RANGE else f"nl.{node.kind}"
+                # The instances of a launch grid are iterations of no order, which is what affine_range says.
+                named = LoopKind.AFFINE if node.kind is LoopKind.SPMD else node.kind
+                kind = "range" if named is LoopKind.RANGE else f"nl.{named}"
                 yield f"{indent}for {self.loop_names[node.var]} in {kind}({node.trips}):"
                 yield from self.block(node.body, node, depth + 1)
             else:

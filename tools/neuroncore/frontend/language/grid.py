@@ -20,7 +20,7 @@ def program_id(axis: Any) -> Any:
             "invalid_grid_axis",
             f"program_id({k}) in a kernel launched with a {len(grid)}-axis grid",
             line=current().line(),
-            remedy="launch the kernel with a grid, kernel[n](...), or make the grid a loop: for i in nl.affine_range(n)",
+            remedy="say the grid after the kernel, launched = kernel[n, m], or make it a loop: for i in nl.affine_range(n)",
         )
     return grid[k][0]
 
