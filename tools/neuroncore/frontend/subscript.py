@@ -336,12 +336,30 @@ def _advanced(access: Access, keys: list[Any]) -> Access:
         else:
             replacement[axis] = _scalar_index(k, access.shape[axis], access)
     index = list(substitute_index(access, replacement, shape))
+    for axis, extent in enumerate(access.shape):
+        position = Affine(0) + replacement.get(axis, 0)
+        if extent == 1 and position != Affine(0):
+            _beside_the_only_element(access, axis, position, shape, index)
     for axis, e in indirect.items():
         dim, old = _dimension_of(access, axis)
         coefficient = old.coefficient(axis)
         rest = (old - Affine.of(axis, coefficient)).substitute(replacement)
         index[dim] = Indirect(e.tile, rest + e.offset * coefficient, e.scale * coefficient)
     return Access(access.tensor, tuple(index), shape)
+
+
+def _beside_the_only_element(
+    access: Access, axis: int, position: Affine, shape: tuple[int, ...], index: list[Affine | Indirect]
+) -> None:
+    """Note in `index` a position along an axis of one element, which has no part in the index of `access`.
+
+    Raises:
+        NKIError: `err_tensor_access_out_of_bound` for a part of a tensor, whose other elements are not meant.
+    """
+    low, high = position.bounds(lambda s: shape[s] if isinstance(s, int) else _trips(s))
+    if access.index is not identity_index(access.tensor.shape):
+        raise out_of_bounds(access.tensor, axis, low, high, 1)
+    index[axis] = position
 
 
 def _dimension_of(access: Access, axis: int) -> tuple[int, Affine]:

@@ -309,6 +309,30 @@ def test_dma_copies_scatter_and_add() -> None:
     assert_close(run(body, x, ROWS), expected)
 
 
+@pytest.mark.parametrize("part", ["x[p, f]", "x[0:1][p, f]", "x[p - 20, f]"])
+def test_a_position_beside_the_only_row_is_out_of_bounds(part: str) -> None:
+    body = f"""
+    p, f = nl.arange(37)[:, None], nl.arange(15)[None, :]
+    out = nl.ndarray((37, 15), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load({part}))
+    return out
+    """
+    assert refusal(body, [normal(1, 15)]).name == "err_tensor_access_out_of_bound"
+
+
+def test_a_mask_keeps_positions_at_the_only_row() -> None:
+    body = """
+    p, f = nl.arange(37)[:, None], nl.arange(15)[None, :]
+    out = nl.ndarray((37, 15), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.zeros((37, 15), dtype=x.dtype)
+    t[p, f] = nl.load(x[p, f], mask=(p < 1))
+    nl.store(out, t)
+    return out
+    """
+    x = normal(1, 15)
+    np.testing.assert_array_equal(run(body, x), np.concatenate([x, np.zeros((36, 15), np.float32)]))
+
+
 def test_a_copy_on_chip_reads_its_offset_at_run_time() -> None:
     body = """
     out = nl.ndarray((37, 8), dtype=x.dtype, buffer=nl.shared_hbm)
