@@ -184,6 +184,36 @@ def test_long_calls_are_broken_at_their_arguments(case):
     kernel.assert_equals(kernel)
 
 
+def test_an_index_as_a_value_keeps_the_axes_that_it_does_not_vary_along(case):
+    kernel = case(
+        """
+        def kernel(x):
+            out = nl.ndarray((128, 4, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+            p, i, j = nl.mgrid[0:128, 0:4, 0:8]
+            nl.store(out, nl.add(nl.load(x), nisa.iota(8 * i, dtype=nl.int32)))
+            return out
+        """,
+        (128, 4, 8),
+    )
+    assert "nisa.iota(0 * i_p_3d + 0 * i_f_3d + 8 * i_x_3d, dtype=nl.int32)" in kernel.source
+    kernel.assert_equals(kernel)
+
+
+def test_a_masked_position_along_a_single_row_prints_as_it_was(case):
+    kernel = case(
+        """
+        def kernel(x):
+            out = nl.ndarray((1, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+            p, f = nl.mgrid[0:128, 0:8]
+            nl.store(out[p, f], nl.load(x[p, f], mask=(p < 1)), mask=(p < 1))
+            return out
+        """,
+        (1, 8),
+    )
+    assert "nl.store(out[i_p, i_f], value=" in kernel.source
+    kernel.assert_equals(kernel)
+
+
 def test_what_has_no_source_form_is_refused():
     kernel = Kernel("kernel", "tilelang", [], [], [])
     with pytest.raises(RewriteError, match="dialect"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...neuroncore.ir import Access, Buffer, Instr, Operand, TensorKind
+from ...neuroncore.ir import Access, Affine, Buffer, Instr, Operand, TensorKind
 from ..axes import is_elementwise
 from ..refusal import RewriteError
 from .facts import is_whole
@@ -151,7 +151,7 @@ class Beta1Printer(ModulePrinter):
         if instr.op in _OPERATION_FIRST:
             first.append(self.attribute("op", instr.attrs["op"]))
         elif instr.op == "nisa.iota":
-            first.append(self.affine(instr.attrs["expr"], instr.dst.shape))
+            first.append(self.spanning(instr.attrs["expr"], instr.dst.shape))
         elif instr.op == "nisa.affine_select":
             conditions = [self.condition(e, instr.dst.shape) for e in instr.attrs["pred"]]
             first.append(f"pred={conjunction(conditions)}")
@@ -173,6 +173,13 @@ class Beta1Printer(ModulePrinter):
         if _default_dtype(instr) != instr.dst.dtype and not instr.attrs.get("accumulate"):
             named.append(f"dtype={dtype_name(instr.dst.dtype)}")
         return [*first, *named, *self.mask(instr)]
+
+    def spanning(self, e: Affine, shape: tuple[int, ...]) -> str:
+        """An index expression as a value: it has the shape of its index tiles, those that it does not vary along included."""
+        others = [
+            f"0 * {self.tile(len(shape), k, n)}" for k, n in enumerate(shape) if n > 1 and k not in e.axes()
+        ]
+        return " + ".join([*others, self.affine(e, shape)])
 
     def attributes(self, instr: Instr, skip: tuple[str, ...] = ()) -> list[str]:
         """Attributes that differ from what the call means without them."""
