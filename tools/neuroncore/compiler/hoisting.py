@@ -96,7 +96,7 @@ class _Hoisting:
                     return False
                 if use.write and var not in self.invariant[use.op]:
                     return False
-        return not op.mask or all(m.coefficient(var) == 0 for m in op.mask)
+        return all(e.coefficient(var) == 0 for e in (*op.mask, *op.values))
 
     # -- capacity ---------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class Transfer:
         hbm_read: reads HBM.
         hbm_write: writes HBM.
         scratch: the HBM side is the kernel's own scratch tensor or the compiler's spill area: counted as spill.
+        indirect: every piece lies at a position that is read at run time, so that each has a descriptor of its own.
     """
 
     role: Role
@@ -84,6 +85,7 @@ class Transfer:
     hbm_read: bool = False
     hbm_write: bool = False
     scratch: bool = False
+    indirect: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -114,6 +116,7 @@ class Op:
         transfer: of a DMA.
         mask: conditions over loop variables and the axes of `mask_shape`.
         mask_shape: extents of the masked axes; the first is the partition axis.
+        values: index expressions that its result holds or depends on: of an iota, a predicate, a DMA's addresses.
         once: executed only in the first iteration of these loops (hoisted out of them).
         after_first: skipped in the joint first iteration of these loops.
         last_of: executed only in the joint last iteration of these loops.
@@ -141,6 +144,7 @@ class Op:
     transfer: Transfer | None = None
     mask: tuple[Affine, ...] = ()
     mask_shape: tuple[int, ...] = ()
+    values: tuple[Affine, ...] = ()
     once: frozenset[LoopVar] = frozenset()
     after_first: tuple[LoopVar, ...] = ()
     last_of: tuple[LoopVar, ...] = ()

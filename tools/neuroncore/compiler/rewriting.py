@@ -29,10 +29,11 @@ def ops_of(body: list[Node]) -> list[Op]:
 def substitute(
     body: list[Node], bindings: Mapping[LoopVar | int, Affine | int], names: Mapping[LoopVar, LoopVar]
 ) -> None:
-    """Replace loop variables in every access, mask and guard under a body, in place."""
+    """Replace loop variables in every access, expression and guard under a body, in place."""
     for op in ops_of(body):
         map_accesses(op, lambda a: a.substitute(bindings))
         op.mask = tuple(m.substitute(bindings) for m in op.mask)
+        op.values = tuple(e.substitute(bindings) for e in op.values)
         op.once = frozenset(names.get(v, v) for v in op.once)
         op.after_first = tuple(names.get(v, v) for v in op.after_first)
         op.last_of = tuple(names.get(v, v) for v in op.last_of)

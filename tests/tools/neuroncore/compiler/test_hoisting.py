@@ -90,3 +90,26 @@ for i in nl.affine_range(8):
 return out
 """
     assert count(traced(body, x=(8, 128, 1024), g=(1, 1024)), Kind.BROADCAST) == 2
+
+
+INDICES = """
+out = nl.ndarray(({n}, 128, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+p, f = nl.arange(128)[:, None], nl.arange(16)[None, :]
+held = nl.load(x)
+for i in nl.affine_range({n}):
+    tile = {value}
+    nl.store(out[i, p, f], nl.add(tile, held))
+return out
+"""
+
+
+def test_an_index_as_a_value_varies_with_the_loops_it_names(traced):
+    for value in (
+        "nisa.iota({step} * i + f + p, dtype=nl.int32)",
+        "nisa.affine_select({step} * i + f < p, held, 0.0)",
+    ):
+        moving, still = (
+            count(traced(INDICES.format(n=12, value=value.format(step=step)), x=(128, 16)), Kind.GPSIMD_MISC)
+            for step in (4, 0)
+        )
+        assert (moving, still) == (12, 1)
