@@ -113,8 +113,11 @@ def piece_ns(transfer: Transfer, machine: Machine) -> float:
     """Time that one contiguous piece keeps one of the DMA engines busy.
 
     Elements of a transposing transfer move inside one descriptor per row at a few ns each. Pieces below some 150 bytes
-    are over before the engine's pipeline is filled.
+    are over before the engine's pipeline is filled, where they belong to one descriptor; pieces at positions that are read
+    at run time have one each, and cost its setup.
     """
+    if transfer.indirect:
+        return float(machine.dma_piece_ns + transfer.piece_bytes / machine.dma_bytes_per_ns)
     if transfer.elementwise:
         return float(machine.dma_element_ns)
     size = transfer.piece_bytes
@@ -128,7 +131,7 @@ def transfer_ns(transfer: Transfer, machine: Machine, fraction: float = 1.0) -> 
     Eight partitions share an engine, so a transfer of few rows cannot use them all (DMA introduction of the NKI guide).
     """
     each = piece_ns(transfer, machine)
-    descriptors = machine.dma_piece_ns if transfer.elementwise else 0.0
+    descriptors = machine.dma_piece_ns if transfer.elementwise and not transfer.indirect else 0.0
     row = transfer.pieces_per_row * each + descriptors
     total = transfer.rows * row * fraction
     lanes = min(float(machine.dma_engines), math.ceil(transfer.rows / machine.dma_rows_per_engine))

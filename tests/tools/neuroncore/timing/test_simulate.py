@@ -223,3 +223,37 @@ return out
     (exp,) = [op for op, _ in program.walk() if op.label == "exp"]
     streaming = costs.busy_ns(exp, TRN1) - costs.overhead_ns(exp.engine, TRN1)
     assert streaming == pytest.approx(factor * 512 / TRN1.scalar_clock_ghz)
+
+
+GATHER = """
+out = nl.ndarray((8192, {columns}), dtype=nl.float32, buffer=nl.shared_hbm)
+p, f = nl.arange(128)[:, None], nl.arange({columns})[None, :]
+for i in nl.affine_range(64):
+    row = nl.copy(nl.load(ids[128 * i + p, 0]), dtype=nl.int32)
+    nl.store(out[128 * i + p, f], nl.load(x[{position}, f]))
+return out
+"""
+
+
+@pytest.mark.parametrize("columns", [1, 8, 2048])
+def test_rows_at_positions_read_at_run_time_cost_a_descriptor_each(traced, columns):
+    def dma_ms(position):
+        body = GATHER.format(columns=columns, position=position)
+        return estimate(traced(body, x=(8192, columns), ids=(8192, 1))).engine_busy_ms["dma"]
+
+    gathered = dma_ms("row[p, 0]")
+    piece_ns = TRN1.dma_piece_ns + 4 * columns / TRN1.dma_bytes_per_ns
+    loads_ns = gathered * 1e6 - dma_ms("128 * i + p") * 1e6
+    alike_ns = min(piece_ns, TRN1.dma_small_piece_ns + 4 * columns / TRN1.dma_small_bytes_per_ns)
+    assert loads_ns == pytest.approx(8192 / TRN1.dma_engines * (piece_ns - alike_ns), abs=1)
+
+
+def test_gpsimd_writes_the_descriptors_of_a_gather_first(traced):
+    def of(position):
+        return estimate(traced(GATHER.format(columns=8, position=position), x=(8192, 8), ids=(8192, 1)))
+
+    gathered, walked = of("row[p, 0]"), of("128 * i + p")
+    each_ns = (TRN1.gpsimd_start_cycles + 128) / TRN1.gpsimd_clock_ghz
+    more_ns = (gathered.engine_busy_ms["gpsimd"] - walked.engine_busy_ms["gpsimd"]) * 1e6
+    assert more_ns == pytest.approx(64 * each_ns, rel=1e-6)
+    assert gathered.latency_ms > walked.latency_ms

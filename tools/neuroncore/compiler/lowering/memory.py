@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...ir import Access, Affine, Buffer, Instr
 from ..program import Engine, Kind, Role, Transfer
 from ..transfers import cut
@@ -36,7 +38,10 @@ class Memory(Elementwise):
             side = src if src_hbm else dst
             rows, pieces, size, single = side.shape[0], free_elements(side), side.dtype.itemsize, True
         scratch = src.tensor.storage in self.scratch or dst.tensor.storage in self.scratch
-        transfer = Transfer(role, rows, pieces, size, single, src_hbm, dst_hbm, scratch)
+        scattered = [side for side in (src, dst) if any(_varies(index) for index in _indices(side))]
+        for side in scattered:
+            after = (*after, self._descriptors(side, rows, pieces))
+        transfer = Transfer(role, rows, pieces, size, single, src_hbm, dst_hbm, scratch, bool(scattered))
         # tile axes of an HBM destination are those of the call, so its mask applies unchanged
         self.emit(
             Kind.DMA,
@@ -47,6 +52,25 @@ class Memory(Elementwise):
             elements=free_elements(src),
             side_reads=(*_indices(src, dst), *after),
         )
+
+    def _descriptors(self, side: Access, rows: int, pieces: int) -> Access:
+        """What GpSimd writes before an indirect transfer: a descriptor for each piece, out of the index tiles.
+
+        "GpSimd generates DMA descriptors ... the only mode that supports indirect operations" (descriptor generation
+        guide). The cost is not documented; a descriptor is taken for an element of the cost table.
+        """
+        made = self.temp((rows, pieces), np.dtype(np.uint32))
+        self.emit(
+            Kind.GPSIMD_MISC,
+            Engine.GPSIMD,
+            made,
+            list(_indices(side)),
+            elements=rows * pieces,
+            mask=(),
+            values=tuple(e if isinstance(e, Affine) else e.offset for e in side.index),
+            label="descriptors",
+        )
+        return made
 
     def op_load(self, instr: Instr) -> None:
         """`load`."""
@@ -86,6 +110,11 @@ class Memory(Elementwise):
         total = self.temp(value.shape, value.dtype)
         self.emit(Kind.TENSOR_TENSOR, Engine.VECTOR, total, [old, value])
         self.dma(instr.dst, total)
+
+
+def _varies(index: Access) -> bool:
+    """Whether an index tile holds a position for every row, not one for the whole transfer."""
+    return any(e.axes() for e in index.affine)
 
 
 def _indices(*accesses: Access) -> tuple[Access, ...]:
