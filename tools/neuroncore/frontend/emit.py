@@ -14,7 +14,7 @@ from .index import Condition, IndexExpr, broadcast_shapes
 from .operand import check_bounds, mask_parts, new_tile, operand
 from .session import Session, current, in_kernel
 from .subscript import RuntimeIndex
-from .tile import Tile
+from .tile import MaskedTile, Tile
 from .views import broadcast_access
 
 ON_CHIP = (Buffer.SBUF, Buffer.PSUM)
@@ -44,6 +44,8 @@ def scalar_operand(value: Any, name: str, op: str) -> Operand:
         )
     if isinstance(value, np.ndarray) and value.size == 1:
         return scalar_operand(value.reshape(())[()], name, op)
+    if isinstance(value, MaskedTile):
+        raise value.refusal()
     raise NKIError(
         "invalid_operand",
         f"operand '{name}' of '{op}' is {type(value).__name__}, expected a tile or a number",
@@ -112,9 +114,9 @@ def emit_into(
     else:
         conditions = mask if isinstance(mask, tuple) else mask_parts(mask, mask_ndim or len(dsts[0].shape))
     instr = Instr(op, dsts, args, attrs, conditions, dsts[0].tensor.line if fresh else session.line())
-    for value in args.values():
+    for name, value in args.items():
         if isinstance(value, Access):
-            check_bounds(value, conditions)
+            check_bounds(value, _over_operand(op, name, attrs or {}, conditions))
     for k, access in enumerate(dsts):
         if k or not fresh:
             check_bounds(access, conditions)
@@ -127,6 +129,18 @@ def emit_into(
                     check_bounds(e.tile, conditions)
     session.emit(instr)
     return instr
+
+
+def _over_operand(
+    op: str, name: str, attrs: Mapping[str, Any], conditions: tuple[Affine, ...]
+) -> tuple[Affine, ...]:
+    """Those of a call's conditions that speak of an operand, over its axes: a product's are those of two tiles."""
+    if op not in ("nisa.nc_matmul", "nl.matmul") or not conditions:
+        return conditions
+    if name in ("moving", "y"):
+        return tuple(c for c in conditions if 0 not in c.axes())
+    column = 0 if op == "nl.matmul" and not attrs.get("transpose_x") else 1
+    return tuple(c.substitute({0: Affine.of(column)}) for c in conditions if set(c.axes()) <= {0})
 
 
 def check_writable(session: Session, access: Access) -> None:

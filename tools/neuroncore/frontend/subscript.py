@@ -337,9 +337,9 @@ def _advanced(access: Access, keys: list[Any]) -> Access:
             replacement[axis] = _scalar_index(k, access.shape[axis], access)
     index = list(substitute_index(access, replacement, shape))
     for axis, extent in enumerate(access.shape):
-        position = Affine(0) + replacement.get(axis, 0)
-        if extent == 1 and position != Affine(0):
-            _beside_the_only_element(access, axis, position, shape, index)
+        along = Affine(0) + replacement.get(axis, 0)
+        if extent == 1 and along != Affine(0):
+            _beside_the_only_element(access, axis, along, shape, index)
     for axis, e in indirect.items():
         dim, old = _dimension_of(access, axis)
         coefficient = old.coefficient(axis)

@@ -14,6 +14,7 @@ from typing import Any
 from ..dtypes import Dtype, as_dtype
 from ..errors import NKIError
 from ..ir import Access, Buffer
+from .index import Condition
 from .session import current
 
 
@@ -124,8 +125,13 @@ class Tile:
         raise AttributeError(f"a tensor has no attribute `{name}`")
 
     # -- views ---------------------------------------------------------------------------------------------------------
-    def __getitem__(self, key: Any) -> Tile:
-        """A part: slices, `nl.ds`, integers and loop indices, or `nl.arange` expressions; never both kinds at once."""
+    def __getitem__(self, key: Any) -> Any:
+        """A part: slices, `nl.ds`, integers and loop indices, or `nl.arange` expressions; never both kinds at once.
+
+        A comparison alone makes it an operand with a mask, a `MaskedTile`.
+        """
+        if isinstance(key, Condition):
+            return masks().masked(self.access, key)
         return Tile(subscripts().index_access(self.access, key))
 
     def reshape(self, shape: Any, *more: Any) -> Tile:
@@ -182,6 +188,44 @@ class Tile:
         return calls().copy(self, dtype=dtype)
 
 
+class MaskedTile:
+    """A tile with a mask of its own, ``tile[i_f < 64]``: an operand of a matmul, and nothing else.
+
+    Attributes:
+        tile: what is masked.
+        conditions: comparisons over its axes.
+    """
+
+    __slots__ = ("tile", "conditions")
+    __array_ufunc__ = None
+
+    def __init__(self, tile: Tile, conditions: tuple[Condition, ...]) -> None:
+        """See the class attributes."""
+        self.tile = tile
+        self.conditions = conditions
+
+    def __getitem__(self, key: Any) -> MaskedTile:
+        """One more condition."""
+        if isinstance(key, Condition):
+            return MaskedTile(self.tile, (*self.conditions, key))
+        raise self.refusal()
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a tile has."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise self.refusal()
+
+    def refusal(self) -> NKIError:
+        """Why it cannot be used as anything but an operand of a matmul."""
+        return NKIError(
+            "unsupported_index",
+            f"{self.tile.access.tensor.name} is indexed with a comparison",
+            line=current().line(),
+            remedy="only operands of nl.matmul and nisa.nc_matmul take one; pass it as mask= of other operations",
+        )
+
+
 def _binary(name: str, reverse: bool = False) -> Callable[[Tile, Any], Any]:
     def method(self: Tile, other: Any) -> Any:
         return calls().operator(name, other, self) if reverse else calls().operator(name, self, other)
@@ -236,6 +280,17 @@ for _python, _nki in {"neg": "negative", "abs": "abs", "invert": "invert"}.items
     setattr(Tile, f"__{_python}__", _unary(_nki))
 
 
+def _refused(self: MaskedTile, *_: Any) -> Any:
+    """An operator that a masked operand has not."""
+    raise self.refusal()
+
+
+for _name in [
+    n for n in vars(Tile) if n.startswith("__") and n not in vars(MaskedTile) and n not in vars(object)
+]:
+    setattr(MaskedTile, _name, _refused)
+
+
 @functools.cache
 def calls() -> Any:
     """The emitters behind operators (imported late: they need this module)."""
@@ -256,6 +311,14 @@ def subscripts() -> Any:
 def views() -> Any:
     """Reshapes and broadcasts (imported late, as `calls`)."""
     from . import views as module
+
+    return module
+
+
+@functools.cache
+def masks() -> Any:
+    """Masks of operands (imported late, as `calls`)."""
+    from . import operand_mask as module
 
     return module
 

@@ -290,3 +290,83 @@ def test_small_products_may_say_where_in_the_array_they_run(size: str) -> None:
     """
     x, y = normal(64, 32), normal(64, 40)
     assert_close(run(body, x, y), x.T @ y, rtol=1e-5, atol=1e-5)
+
+
+MASKED = """
+out = nl.ndarray((100, 300), dtype=nl.float32, buffer=nl.shared_hbm)
+k, m, n = nl.arange(64)[:, None], nl.arange(128)[None, :], nl.arange(512)[None, :]
+a, b = nl.load(x), nl.load(y)
+product = {product}
+p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+nl.store(out[p, f], nl.copy(product, mask=(p < 100) & (f < 300)), mask=(p < 100) & (f < 300))
+return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("product", "rows"),
+    [
+        ("nisa.nc_matmul(a[m < 100], b[n < 300])", slice(64)),
+        ("nisa.nc_matmul(a[m < 100], b[n < 300], mask=(nl.arange(128)[:, None] >= 0))", slice(64)),
+        ("nisa.nc_matmul(a[k, m + 28][m + 28 < 128], b[k, n + 212][n < 300])", slice(64)),
+        ("nisa.nc_matmul(a[m < 100][k < 40], b[n < 300])", slice(40)),
+        ("nisa.nc_matmul(a[m < 100][k < 40], b[2 * k >= 25][n < 300])", slice(13, 40)),
+        ("nl.matmul(a[m <= 99], b[k > 12][n <= 299], transpose_x=True)", slice(13, 64)),
+    ],
+)
+def test_operands_of_a_product_may_have_masks_of_their_own(product: str, rows: slice) -> None:
+    a, b = normal(64, 128), normal(64, 512)
+    wanted = (a[:, 28:], b[:, 212:]) if "+ 28" in product else (a[:, :100], b[:, :300])
+    found = run(MASKED.format(product=product), a, b)
+    assert_close(found, wanted[0][rows].T @ wanted[1][rows], rtol=1e-5, atol=1e-4)
+
+
+def test_the_masked_operand_of_a_product_as_written_has_its_rows_along_the_free_axis() -> None:
+    body = """
+    out = nl.ndarray((100, 300), dtype=nl.float32, buffer=nl.shared_hbm)
+    m, k, n = nl.arange(128)[:, None], nl.arange(64)[None, :], nl.arange(512)[None, :]
+    product = nl.matmul(nl.load(x)[m < 100][k < 40], nl.load(y)[n < 300])
+    nl.store(out, product[0:100, 0:300])
+    return out
+    """
+    a, b = normal(128, 64), normal(64, 512)
+    assert_close(run(body, a, b), a[:100, :40] @ b[:40, :300], rtol=1e-5, atol=1e-4)
+
+
+def test_a_mask_on_rows_that_depends_on_a_loop_unrolls_it() -> None:
+    body = """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    k, m, n = nl.arange(64)[:, None], nl.arange(128)[None, :], nl.arange(512)[None, :]
+    total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.affine_range(3):
+        row = 64 * i + k
+        a, b = nl.load(x[row, m], mask=(row < 150)), nl.load(y[row, n], mask=(row < 150))
+        total += nisa.nc_matmul(a[row < 150], b[row < 150])
+    nl.store(out, total)
+    return out
+    """
+    a, b = normal(150, 128), normal(150, 512)
+    assert_close(run(body, a, b), a.T @ b, rtol=1e-5, atol=1e-4)
+    products = [i for i in instructions(traced(body, a, b)) if i.op == "nisa.nc_matmul"]
+    assert [i.args["moving"].shape[0] for i in products] == [64, 64, 22]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "nl.exp(a[f < 4])", "nl.add(a, a[f < 4])", "a[f < 4] * 2.0", "-a[f < 4]", "a[f < 4].reshape((64, 128))",
+        "a[f < 4][0:4, 0:4]", "nisa.tensor_copy(a[f < 4])", "nl.load(x[f < 4])", "nl.sum(a[f < 4], axis=1)",
+        "a[p, f < 4]",
+    ],
+)  # fmt: skip
+def test_only_products_take_operands_with_masks(use: str) -> None:
+    body = f"p, f = nl.arange(64)[:, None], nl.arange(128)[None, :]\na = nl.load(x)\nt = {use}\nreturn t"
+    error = refusal(body, [normal(64, 128)])
+    assert error.name == "unsupported_index" and "indexed with a comparison" in error.message
+    assert "mask=" in (error.remedy or "")
+
+
+def test_a_mask_of_an_operand_compares_one_axis_at_a_time() -> None:
+    body = MASKED.format(product="nisa.nc_matmul(a[k + m < 100], b)")
+    error = refusal(body, [normal(64, 128), normal(64, 512)], parameters="x, y")
+    assert error.name == "err_unsupported_expression_in_mask"

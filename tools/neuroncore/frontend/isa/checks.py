@@ -13,7 +13,7 @@ from ..emit import ON_CHIP, copy, destination, integers_only, scalar_operand
 from ..operand import operand
 from ..opnames import BITVEC
 from ..session import current
-from ..tile import Tile
+from ..tile import MaskedTile, Tile
 from .enums import engine
 
 MIN_II = "max(MIN_II, N)"
@@ -46,6 +46,8 @@ def tile_operand(value: Any, name: str, op: str, buffers: tuple[Buffer, ...] = O
     Raises:
         NKIError: if it is something else, or in the wrong memory.
     """
+    if isinstance(value, MaskedTile):
+        raise value.refusal()
     if not isinstance(value, Tile):
         raise NKIError(
             "invalid_operand",

@@ -10,6 +10,7 @@ from ...ir import Access, Buffer
 from ..allocation import needs_own_tensor
 from ..emit import result
 from ..index import IndexExpr
+from ..operand_mask import unmasked
 from ..registry import api
 from ..session import current
 from ..tile import Tile
@@ -43,8 +44,9 @@ def nc_matmul(
 
     Both operands in SBUF with the same K <= 128 partitions; M <= 128, N <= 512. `psum_tile += nisa.nc_matmul(...)`
     accumulates. With is_transpose=True and an identity as moving, it transposes. perf_mode="double_row_gen3" (trn2)
-    contracts [K, 2, M] with [K, 2, N] in fp8.
+    contracts [K, 2, M] with [K, 2, N] in fp8. Operands may have masks: stationary[i_m < rows].
     """
+    stationary, moving, mask = unmasked(stationary, moving, mask, x_rows=True)
     s = matmul_operand(stationary, "stationary", "nc_matmul")
     m = matmul_operand(moving, "moving", "nc_matmul")
     attrs: dict[str, Any] = {

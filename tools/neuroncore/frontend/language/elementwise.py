@@ -15,7 +15,7 @@ from ..index import IndexExpr
 from ..isa.vector import dropout as nisa_dropout
 from ..registry import api
 from ..session import current
-from ..tile import Tile
+from ..tile import MaskedTile, Tile
 
 
 def _make_binary(name: str, engine: str, doc: str) -> Any:
@@ -40,6 +40,9 @@ def _on_host(name: str, *values: Any) -> Any:
         return values[0] * values[1]
     if all(isinstance(v, int | float | np.generic) for v in values) and hasattr(np, name):
         return getattr(np, name)(*values).item()
+    for value in values:
+        if isinstance(value, MaskedTile):
+            raise value.refusal()
     kinds = ", ".join(type(v).__name__ for v in values)
     raise NKIError("invalid_operand", f"'{name}' needs a tile, got {kinds}", line=current().line())
 

@@ -11,6 +11,7 @@ from ..allocation import needs_own_tensor
 from ..emit import result
 from ..isa.checks import free_limit, matmul_operand, tile_operand
 from ..isa.tensor import check_matmul, check_matmul_types
+from ..operand_mask import unmasked
 from ..registry import api
 from ..session import current
 from ..tile import Tile
@@ -20,8 +21,9 @@ from ..tile import Tile
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tile:
     """X @ y into PSUM: [M, K] x [K, N], M and K <= 128, N <= 512; without transpose_x a transpose of x is inserted.
 
-    With transpose_x=True x is given as [K, M].
+    With transpose_x=True x is given as [K, M]. Operands may have masks: x[i_m < rows].
     """
+    x, y, mask = unmasked(x, y, mask, x_rows=bool(transpose_x))
     a, b = matmul_operand(x, "x", "matmul"), matmul_operand(y, "y", "matmul")
     machine = current().machine
     if transpose_x:

@@ -13,7 +13,7 @@ from ..operand import operand
 from ..opnames import op_name
 from ..registry import api
 from ..session import current
-from ..tile import Tile
+from ..tile import MaskedTile, Tile
 
 
 @api("nl.load", engine="dma")
@@ -29,6 +29,8 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Tile:
 
 
 def _tensor(value: Any, op: str) -> Tile:
+    if isinstance(value, MaskedTile):
+        raise value.refusal()
     if not isinstance(value, Tile):
         raise NKIError(
             "invalid_operand",
