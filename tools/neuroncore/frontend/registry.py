@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NKIError, UnknownApiError
-from .session import current
+from ..errors import UnknownApiError
 from .source import KERNEL_FILE
+from .unsimulated import kernel_line, refusal, refusing
 
 
 class _Default:
@@ -180,31 +180,26 @@ def nearest(name: str, dialect: str) -> str:
     return f"did you mean {', '.join(close)}?" if close else "see the API list"
 
 
-def _line() -> int:
-    """Line of the kernel being traced; outside of one there is none."""
-    try:
-        return current().line()
-    except NKIError:
-        return 0
-
-
 class ApiModule(types.ModuleType):
-    """A stand-in for one of NKI's modules; unknown names fail with the nearest real ones."""
+    """A stand-in for one of NKI's modules; unknown names fail with the nearest real ones, unsimulated ones as such."""
 
     def __init__(self, name: str, dialect: str, contents: dict[str, Any]) -> None:
         """`contents` become the module's attributes."""
         super().__init__(name)
         self.__dict__["_dialect"] = dialect
         self.__dict__["__path__"] = []
-        self.__dict__.update(contents)
+        self.__dict__.update({**refusing(name), **contents})
 
     def __getattr__(self, attribute: str) -> Any:
         """Only reached for names that do not exist."""
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         name = f"{self.__name__}.{attribute}"
+        known = refusal(self.__name__, attribute)
+        if known is not None:
+            raise known
         raise UnknownApiError(
-            "unknown_api", f"NKI has no `{name}`", line=_line(), remedy=nearest(name, self._dialect)
+            "unknown_api", f"NKI has no `{name}`", line=kernel_line(), remedy=nearest(name, self._dialect)
         )
 
     def __setattr__(self, attribute: str, value: Any) -> None:
@@ -215,5 +210,5 @@ class ApiModule(types.ModuleType):
         if attribute in self.__dict__ and self.__dict__[attribute] is value:
             return
         raise UnknownApiError(
-            "module_is_read_only", f"`{self.__name__}.{attribute}` cannot be assigned", line=_line()
+            "module_is_read_only", f"`{self.__name__}.{attribute}` cannot be assigned", line=kernel_line()
         )

@@ -16,6 +16,7 @@ from .. import language as beta1
 from ..index import DynamicSlice, arange
 from ..language import creation, elementwise, grid, memory, reductions
 from ..language.limits import TileSize
+from ..markers import TensorMarker
 from ..registry import CATALOGUE, api
 from ..session import current
 from ..tile import Tile
@@ -124,12 +125,13 @@ def no_reorder() -> Iterator[None]:
     yield
 
 
-def _not_here(name: str, advice: str) -> Any:
-    def function(*_: Any, **__: Any) -> None:
-        raise NKIError("unsupported_api", f"nl.{name} is not simulated", line=current().line(), remedy=advice)
+class Regions:
+    """``nl.MemoryRegion``: the memories by name."""
 
-    function.__name__ = function.__qualname__ = name
-    return function
+    sbuf = Buffer.SBUF
+    psum = Buffer.PSUM
+    private_hbm = Buffer.HBM
+    shared_hbm = Buffer.SHARED_HBM
 
 
 class NkiTileSize(TileSize):
@@ -241,10 +243,10 @@ def contents() -> dict[str, Any]:
         "sequential_range": loops.sequential_range,
         "static_range": loops.static_range,
         "dynamic_range": loops.sequential_range,
-        "while_loop": _not_here("while_loop", "use nl.sequential_range with a constant bound"),
-        "abs_max": _not_here("abs_max", "it needs NeuronCore-v4; compare nl.abs of both"),
-        "abs_min": _not_here("abs_min", "it needs NeuronCore-v4; compare nl.abs of both"),
         "tile_size": NkiTileSize(),
+        "NkiTensor": TensorMarker("tensor"),
+        "MemoryRegion": Regions,
+        "DType": str,
         "is_hbm": lambda b: not Buffer(b).on_chip,
         "is_on_chip": lambda b: Buffer(b).on_chip,
         "is_psum": lambda b: b == Buffer.PSUM,

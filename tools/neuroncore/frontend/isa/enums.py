@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import UnknownApiError
+from ..unsimulated import kernel_line
 
 
-class engine(enum.IntEnum):  # noqa: N801 - NKI's name
+class _Kinds(enum.EnumType):
+    """Of enumerations that say what they have when asked for what they have not."""
+
+    def __getattr__(cls, name: str) -> Any:
+        """Only reached for names that do not exist."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        members: Mapping[str, enum.Enum] = cls.__members__
+        if name in members:
+            return members[name]
+        raise UnknownApiError(
+            "unknown_api",
+            f"nisa.{cls.__name__} has no `{name}`",
+            line=kernel_line(),
+            remedy=f"it has {', '.join(members)}",
+        )
+
+
+class engine(enum.IntEnum, metaclass=_Kinds):  # noqa: N801 - NKI's name
     """Engines, by NKI's numbers."""
 
     tensor = 1
@@ -16,7 +39,7 @@ class engine(enum.IntEnum):  # noqa: N801 - NKI's name
     unknown = 0
 
 
-class nc_version(enum.IntEnum):  # noqa: N801 - NKI's name
+class nc_version(enum.IntEnum, metaclass=_Kinds):  # noqa: N801 - NKI's name
     """NeuronCore generations."""
 
     gen2 = 2
@@ -24,7 +47,7 @@ class nc_version(enum.IntEnum):  # noqa: N801 - NKI's name
     gen4 = 4
 
 
-class reduce_cmd(enum.IntEnum):  # noqa: N801 - NKI's name
+class reduce_cmd(enum.IntEnum, metaclass=_Kinds):  # noqa: N801 - NKI's name
     """What an instruction does with the reduction registers."""
 
     idle = 0
@@ -33,7 +56,7 @@ class reduce_cmd(enum.IntEnum):  # noqa: N801 - NKI's name
     reset_reduce = 3
 
 
-class dge_mode(enum.IntEnum):  # noqa: N801 - NKI's name
+class dge_mode(enum.IntEnum, metaclass=_Kinds):  # noqa: N801 - NKI's name
     """Who generates DMA descriptors."""
 
     none = 0
@@ -42,7 +65,7 @@ class dge_mode(enum.IntEnum):  # noqa: N801 - NKI's name
     unknown = 3
 
 
-class oob_mode(enum.IntEnum):  # noqa: N801 - NKI's name
+class oob_mode(enum.IntEnum, metaclass=_Kinds):  # noqa: N801 - NKI's name
     """What an indirect DMA does with indices out of range."""
 
     error = 0
