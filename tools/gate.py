@@ -97,7 +97,7 @@ _NUMPY_MAKERS = frozenset(
 )
 # Functions of NumPy that NKI takes as the name of an operation: op=np.add. They are passed, never called.
 _NUMPY_OPERATIONS = frozenset(
-    "abs absolute add all amax amin any arctan bitwise_and bitwise_or bitwise_xor bitwise_not ceil cos divide equal "
+    "abs absolute add all amax amin any arctan bitwise_and bitwise_or bitwise_xor bitwise_not ceil copy cos divide equal "
     "exp floor fmod greater greater_equal invert left_shift less less_equal log logical_and logical_not logical_or "
     "logical_xor max maximum mean min minimum mod multiply negative not_equal power prod reciprocal remainder "
     "right_shift sign sin sqrt square subtract sum tan tanh true_divide trunc var".split()

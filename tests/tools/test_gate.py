@@ -84,6 +84,7 @@ def test_compiler_printed_kernels_pass() -> None:
         kernel("assert x.shape[0] % 128 == 0, f'{x.shape[0]} rows'\nreturn x"),
         kernel("if x.shape[0] > 4:\n    raise ValueError('too large')\nreturn x"),
         kernel("inner = lambda t: nl.exp(t)\nreturn inner(x)"),
+        kernel("return nisa.activation(op=np.copy, data=x, scale=-1.0)"),
         kernel("eps = np.float32(1e-5)\nreturn nisa.activation(op=nl.exp, data=x, scale=eps)"),
         kernel(
             "ones = nl.shared_constant(np.full((128, 128), 1.0 / x.shape[1], dtype=np.float32))\nreturn ones"
