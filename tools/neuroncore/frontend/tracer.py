@@ -600,13 +600,22 @@ class _Tracing:
             card = signature_of_call(error, self.dialect)
             if card is not None:
                 return NKIError("unexpected_argument", text, line=line, remedy=f"the signature is {card}")
-        kind = type(error).__name__
-        message = (
-            f"assertion failed: {text}"
-            if isinstance(error, AssertionError) and str(error)
-            else f"{kind}: {text}"
-        )
+        if isinstance(error, AssertionError):
+            said = str(error) or _asserted(self.source, line)
+            return KernelHostError(
+                "python_error",
+                f"assertion failed: {said}",
+                line=line,
+                remedy="give the kernel arguments that it is written for, or change what it asserts",
+            )
+        message = f"{type(error).__name__}: {text}"
         return KernelHostError("python_error", message, line=line, remedy="fix the Python of the kernel")
+
+
+def _asserted(source: str, line: int) -> str:
+    """The condition of the ``assert`` at a line."""
+    found = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Assert) and n.lineno <= line]
+    return ast.unparse(max(found, key=lambda n: n.lineno).test) if found else "an assert"
 
 
 def _arguments(

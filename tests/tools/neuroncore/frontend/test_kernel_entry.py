@@ -383,3 +383,19 @@ def test_an_error_never_leaves_as_anything_else() -> None:
     ):
         with pytest.raises(NKIError):
             traced(body, normal(4, 4), parameters="x")
+
+
+@pytest.mark.parametrize(
+    ("assertion", "said"),
+    [
+        (
+            "assert x.shape[0] % 100 == 0 and (\n    x.shape[1] == 3\n)",
+            "x.shape[0] % 100 == 0 and x.shape[1] == 3",
+        ),
+        ("assert x.shape[1] == 3, f'{x.shape[1]} columns'", "1024 columns"),
+    ],
+)
+def test_an_assertion_that_fails_is_told_by_what_it_says_or_else_asks(assertion: str, said: str) -> None:
+    error = refusal(f"assert True\n{assertion}\nreturn x")
+    assert error.message == f"assertion failed: {said}"
+    assert "arguments" in (error.remedy or "")
