@@ -49,14 +49,12 @@ def fit(program: Program, machine: Machine) -> None:
     _Fitting(program, machine).run()
 
 
-def check_psum(program: Program, machine: Machine) -> None:
-    """Refuse kernels that keep more matmul results in PSUM than it holds: nothing is ever spilled from there.
+def psum_overflow(program: Program, machine: Machine) -> NKIError | None:
+    """Why a program keeps more matmul results in PSUM than it holds, or None: nothing is ever spilled from there.
 
-    Asked before anything is moved, of what the kernel itself has put there. A tensor takes the bytes of what one
-    iteration of its scope touches, from its first to its last use; through loops that carry it, all the time.
-
-    Raises:
-        NKIError: where most is live, if that is too much.
+    Asked of what the kernel itself has put there, before the compiler adds to it. A tensor takes the bytes of what one
+    iteration of its scope touches, from its first to its last use; through loops that carry it, all the time. The error
+    names the line where most is live.
     """
     capacity = int(machine.psum_banks) * int(machine.psum_bank_bytes)
     spans: dict[Nest, tuple[int, int]] = {}
@@ -77,15 +75,16 @@ def check_psum(program: Program, machine: Machine) -> None:
         live += changes[position]
         if live > most:
             most, where = live, position
-    if most > capacity:
-        op = next(op for k, (op, _) in enumerate(program.walk()) if k == where)
-        raise NKIError(
-            "psum_capacity_exceeded",
-            f"{most / 1024:.4g} KiB per partition of matmul results are kept in psum at once, which has "
-            f"{capacity / 1024:.0f}, in {machine.psum_banks:g} banks",
-            line=op.line,
-            remedy="copy results to sbuf before starting others, or block the loops so that fewer are open at a time",
-        )
+    if most <= capacity:
+        return None
+    op = next(op for k, (op, _) in enumerate(program.walk()) if k == where)
+    return NKIError(
+        "psum_capacity_exceeded",
+        f"{most / 1024:.4g} KiB per partition of matmul results are kept in psum at once, which has "
+        f"{capacity / 1024:.0f}, in {machine.psum_banks:g} banks",
+        line=op.line,
+        remedy="copy results to sbuf before starting others, or block the loops so that fewer are open at a time",
+    )
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -154,3 +154,25 @@ def test_an_array_used_part_by_part_takes_what_all_parts_take(traced):
     compile_kernel(traced(unrolled.format(banks=8), x=(512, 512)), TRN1)
     with pytest.raises(NKIError, match="18 KiB per partition of matmul results"):
         compile_kernel(traced(unrolled.format(banks=9), x=(512, 512)), TRN1)
+
+
+PASSED_ON = """
+out = nl.ndarray((64, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+tile = nl.load(x)
+products = nl.ndarray((64, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+for i in nl.affine_range(64):
+    products[i] = nisa.nc_matmul(tile[0:128, 0:128], tile)
+for i in nl.affine_range(64):
+    nl.store(out[i], nl.exp(products[{read}]))
+return out
+"""
+
+
+def test_products_that_joined_loops_hand_on_need_room_for_one_iteration(traced):
+    compile_kernel(traced(PASSED_ON.format(read="i"), x=(128, 512)), TRN1)
+
+
+def test_products_that_cannot_be_handed_on_in_one_loop_are_all_open(traced):
+    with pytest.raises(NKIError) as caught:
+        compile_kernel(traced(PASSED_ON.format(read="63 - i"), x=(128, 512)), TRN1)
+    assert caught.value.name == "psum_capacity_exceeded"
