@@ -93,6 +93,7 @@ class _KernelWorker:
                 for narrowing in self._compiled.narrowings()[:_SHOWN_NARROWINGS]
             ],
             "written_inputs": self._compiled.written_inputs(),
+            "read_bytes": self._compiled.read_bytes(),
         }
 
 

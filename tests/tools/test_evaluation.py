@@ -404,3 +404,40 @@ def test_a_trace_survives_the_way_between_workers() -> None:
     restored = SimulatedKernel.load(compiled.dump())
     assert fingerprint(restored.ir) == fingerprint(compiled.ir)
     assert io.BytesIO(compiled.dump()).getbuffer().nbytes < 100_000
+
+
+PICKS = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.randint(0, 900, (128, 1)).astype(np.int32), np.random.randn(900, 64).astype(np.float32)]
+
+def forward(ids, table):
+    return {result}
+"""
+
+PICKER = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(ids, table):
+    out = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    i = nl.load(ids)
+    nl.store(out, nl.load(table{index}))
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "shape", "index"),
+    [("table[ids[:, 0]]", (128, 64), "[i[p, 0], f]"), ("table[800:, :2]", (100, 2), "[800:900, 0:2]")],
+)
+def test_a_kernel_that_reads_a_part_of_its_inputs_is_no_suspect(
+    evaluator: Evaluator, result: str, shape: tuple[int, int], index: str
+) -> None:
+    source = PICKER.format(shape=shape, index=index)
+    problem = user_problem(PICKS.format(result=result), source, measure=False)
+    found = evaluator.evaluate(Kernel.from_source(source), problem)
+    assert found.status is Status.correct, found.error

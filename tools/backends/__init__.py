@@ -42,6 +42,9 @@ class Compiled(Protocol):
     def written_inputs(self) -> list[str]:
         """Arguments that the kernel is known to write into."""
 
+    def read_bytes(self) -> int | None:
+        """Bytes of those parts of its arguments that the kernel reads; None where that cannot be told."""
+
 
 class Backend(Protocol):
     """What an evaluation needs of a machine."""

@@ -156,6 +156,9 @@ class DeviceKernel:
         """None that the source tells of; each run compares the arguments before and after."""
         return []
 
+    def read_bytes(self) -> None:
+        """The device's own program cannot be asked."""
+
     def dump(self) -> bytes:
         """Nothing: it cannot leave its process."""
         return b""

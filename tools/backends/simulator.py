@@ -11,6 +11,7 @@ from .. import gate, neuroncore
 from ..neuroncore import dtypes, ir
 from ..neuroncore.errors import KernelHostError, NKIError, RuntimeAccessError
 from ..neuroncore.estimate import estimate
+from ..neuroncore.footprint import read_bytes
 from ..neuroncore.interpreter import Plan
 from ..profile import BackendName, Bounds, Profile, profile_from_counters
 from ..worker import Fault
@@ -59,6 +60,10 @@ class SimulatedKernel:
             if id(access.tensor.storage) in inputs
         }
         return sorted(written)
+
+    def read_bytes(self) -> int:
+        """What the accesses of the trace reach."""
+        return sum(read_bytes(self.ir))
 
     def dump(self) -> bytes:
         """The trace as bytes that `load` accepts."""

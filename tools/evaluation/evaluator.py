@@ -233,6 +233,7 @@ class _Run:
         # Seconds that the kernel may still take; those of the reference are not its own.
         self._left_s = self._settings.timeout_s
         self._outputs: list[ArrayType] = []
+        self._read_bytes: int | None = None
 
     def go(self) -> None:
         """Fills in the progress, stage after stage.
@@ -289,6 +290,7 @@ class _Run:
 
     def _check_compiled(self, answer: Answer) -> None:
         self._outputs = [ArrayType(tuple(o["shape"]), o["dtype"]) for o in answer.fields["outputs"]]
+        self._read_bytes = answer.fields["read_bytes"]
         self._progress.narrowings = [Narrowing(**item) for item in answer.fields["narrowings"]]
         finding = inputs_finding(answer.fields["written_inputs"])
         if finding is None and self._settings.precision == "strict":
@@ -300,7 +302,11 @@ class _Run:
         try:
             return self._problem.work(self._settings.small)
         except WorkUnknown:
-            moved = traffic_of(arguments, self._outputs)
+            # What the reference needs of its inputs is not known; what a right kernel does not read is not needed.
+            read = traffic_of(arguments, ())
+            if self._read_bytes is not None:
+                read = min(read, self._read_bytes)
+            moved = read + traffic_of((), self._outputs)
             return self._problem.with_traffic(moved).work(self._settings.small)
 
     def _profile(self, lease: Lease) -> None:
