@@ -73,7 +73,7 @@ class _ReferenceWorker:
         self._inputs = change(self._as_drawn, fields["regime"], fields["seed"])
         described: list[Any] = []
         self._arguments = []
-        for value in self._reference.to_nki(self._inputs):
+        for number, value in enumerate(self._reference.to_nki(self._inputs)):
             if isinstance(value, np.ndarray):
                 self._arguments.append(value)
                 described.append(_described(value))
@@ -81,7 +81,8 @@ class _ReferenceWorker:
                 described.append(value.item() if isinstance(value, np.generic) else value)
             else:
                 raise InvalidReference(
-                    f"an argument of the kernel is {type(value).__name__}, not an array or a number"
+                    f"argument {number} of the kernel is {type(value).__name__}, not an array or a number; "
+                    "give the kernel a constant for it, or its numbers one by one"
                 )
         return Answer({"arguments": described})
 

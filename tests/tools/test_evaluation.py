@@ -273,6 +273,10 @@ def test_outputs_are_translated_before_they_are_compared(evaluator: Evaluator) -
     [
         (REFERENCE.replace("return x * factor", "return y"), "NameError"),
         (REFERENCE.replace("return x * factor", "return 1.0"), "not an array"),
+        (
+            REFERENCE.replace(", 2.0]", ", (2, 3)]"),
+            "argument 1 of the kernel is tuple.* its numbers one by one",
+        ),
         (REFERENCE.replace("return [np", "while True: pass\n    return [np"), "no answer within"),
         (REFERENCE.replace("return [np", "import os; os._exit(3)\n    return [np"), "exit code 3"),
         (REFERENCE.replace("return [np", "open('/etc/passwd').read()\n    return [np"), "PermissionError"),
