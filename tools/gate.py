@@ -9,7 +9,9 @@ whatever gets past it, and the verdict is computed where the kernel never runs.
 """
 
 import ast
+import io
 import re
+import tokenize
 import warnings
 from collections.abc import Iterator
 from enum import StrEnum
@@ -120,7 +122,8 @@ if hasattr(ast, "TryStar"):
     _FORBIDDEN_NODES[ast.TryStar] = _FORBIDDEN_NODES[ast.Try]
 
 _BRACKET = re.compile(r"[()\[\]{}]")
-_PREFIX_RUN = re.compile(r"(?:(?:[-+~]|not\b|lambda\b[^:\n]{0,40}:)\s*){60,}")
+_MAX_PREFIXES = 60
+_PREFIX_RUN = re.compile(rf"(?:(?:[-+~]|not\b|lambda\b[^:\n]{{0,40}}:)\s*){{{_MAX_PREFIXES},}}")
 _POWER_RUN = re.compile(r"(?:[\w.]{1,40}\s*\*\*\s*){60,}")
 
 
@@ -220,8 +223,36 @@ def _too_large(source: str) -> Rejection | None:
         deepest = max(deepest, depth)
     if deepest > _MAX_BRACKETS:
         return _deep(1)
-    run = _PREFIX_RUN.search(source) or _POWER_RUN.search(source)
-    return _deep(source.count("\n", 0, run.start()) + 1) if run else None
+    run = _POWER_RUN.search(source)
+    if run:
+        return _deep(source.count("\n", 0, run.start()) + 1)
+    # Rulers of dashes in comments and docstrings look the same, and are none.
+    line = _prefixed(source) if _PREFIX_RUN.search(source) else 0
+    return _deep(line) if line else None
+
+
+def _prefixed(source: str) -> int:
+    """Line of the first long run of prefix operators in the code of a text; 0 where there is none.
+
+    Tokens are told apart without recursion. Where that fails, the parser gets no further either.
+    """
+    count, in_lambda = 0, False
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in (tokenize.NL, tokenize.COMMENT):
+                continue
+            if in_lambda:
+                in_lambda = token.string != ":"
+            elif token.string in ("-", "+", "~", "not", "lambda"):
+                count += 1
+                in_lambda = token.string == "lambda"
+            else:
+                count = 0
+            if count >= _MAX_PREFIXES:
+                return token.start[0]
+    except (tokenize.TokenError, SyntaxError):
+        return 0
+    return 0
 
 
 def _deep(line: int) -> Rejection:

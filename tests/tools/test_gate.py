@@ -71,6 +71,42 @@ def kernel(v1, v2):
 """
 
 
+RULER = "-" * 75
+RULED = f"""
+\"\"\"Doc.
+
+{RULER}
+Steps
+{RULER}
+\"\"\"
+# {RULER}
+# Load
+# {RULER}
+#{"+" * 80}
+return x  # {RULER}
+"""
+
+
+def test_rulers_in_comments_and_docstrings_are_no_expressions() -> None:
+    assert inspect(kernel(RULED)) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "-" * 200 + "1",
+        "not " * 100 + "x",
+        "lambda: " * 100 + "1",
+        "-\n" * 100 + "1",
+        "'#' if 1 else " + "~" * 90 + "1",
+        '"""\n# """ if x else ' + "-" * 100 + "1",
+    ],
+)
+def test_long_runs_of_prefixes_are_refused_wherever_they_hide(expression: str) -> None:
+    source = f"{HEAD}\n@nki.jit\ndef kernel(x):\n    y = ({expression})\n    return x\n"
+    assert Rule.nesting in rules(source)
+
+
 def test_compiler_printed_kernels_pass() -> None:
     assert inspect(UPSTREAM_FORM) == []
 
