@@ -552,6 +552,13 @@ class _Tracing:
                 )
             if tensor.scope is not None and tensor.scope.kind is LoopKind.SPMD:
                 tensor.scope = None  # what is returned outlives the instance that created it
+            if tensor.storage.scope is not None and tensor.storage.scope.kind is not LoopKind.SPMD:
+                raise NKIError(
+                    "err_local_variable_used_out_of_scope",
+                    f"the kernel returns `{tensor.name}`, which is created in a loop, anew in every iteration",
+                    line=tensor.line,
+                    remedy="create it before the loop",
+                )
             outputs.append(tensor)
         may_keep = kernel.by_reference or "skip-mutable-return-check" in kernel.flags
         for tensor in [t for t in params if t.mutable and t in session.written and not may_keep]:

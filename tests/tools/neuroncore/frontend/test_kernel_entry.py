@@ -282,6 +282,17 @@ def test_what_cannot_be_returned_is_refused(returned: str, name: str) -> None:
     assert error.name == name and error.remedy
 
 
+def test_what_every_iteration_creates_anew_cannot_be_returned() -> None:
+    body = """
+    for i in nl.affine_range(4):
+        out = nl.ndarray((32, 20), dtype=x.dtype, buffer=nl.private_hbm)
+        nl.store(out, nl.load(x))
+    return out
+    """
+    error = refusal(body, [normal(32, 20)])
+    assert error.name == "err_local_variable_used_out_of_scope" and error.remedy
+
+
 PLACED = """
 @nki.jit
 def kernel(x):
