@@ -318,3 +318,20 @@ return out
     assert caught.value.name == error, caught.value
     assert caught.value.line == 8 + body.splitlines().index(call.splitlines()[-1])
     assert advice.lower() in (caught.value.remedy or "").lower()
+
+
+def test_shared_hbm_created_in_a_loop_is_a_scratch_tensor_of_each_iteration() -> None:
+    body = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        t = nl.ndarray((32, 20), dtype=x.dtype, buffer=nl.sbuf)
+        u = nl.ndarray((32, 20), dtype=x.dtype, buffer=nl.sbuf)
+        between = nl.ndarray((32, 20), dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=t, src=x[32 * i : 32 * (i + 1)])
+        nisa.dma_copy(dst=between, src=t)
+        nisa.dma_copy(dst=u, src=between)
+        nisa.dma_copy(dst=out[32 * i : 32 * (i + 1)], src=u)
+    return out
+    """
+    x = normal(128, 20)
+    np.testing.assert_array_equal(run(body, x), x)

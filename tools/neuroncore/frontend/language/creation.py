@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtypes import FLOAT32, as_dtype
 from ...errors import NKIError
-from ...ir import Access, Buffer, Tensor, TensorKind, identity_index
+from ...ir import Access, Buffer, LoopKind, Tensor, TensorKind, identity_index
 from ..accumulation import start_group
 from ..allocation import Placement, place
 from ..emit import emit_into, result, scalar_operand
@@ -72,7 +72,7 @@ def declare(shape: Any, dtype: Any, buffer: Any, *, declared: bool, hint: str) -
         if known is not None:
             return known.whole()
     scope = session.scope
-    if where is Buffer.SHARED_HBM:
+    if where is Buffer.SHARED_HBM and (scope is None or scope.kind is LoopKind.SPMD):
         scope = None
     tensor = Tensor(
         session.unique(session.hint() or hint),
@@ -117,14 +117,19 @@ def _partition_dimension(raw: tuple[Any, ...], dims: tuple[int, ...], where: Buf
 
 
 def _check_level() -> None:
-    """Shared HBM is created at the top level of the kernel itself, where every instance of the grid passes by."""
+    """Shared HBM is created at the top level of the kernel itself, where every instance of the grid passes by.
+
+    The later package, whose loops run while its kernels are traced, has it anywhere: a scratch tensor for each iteration.
+    """
     session = in_kernel()
+    if session.dialect != "neuronxcc.nki":
+        return
     inside = session.scope is not None and session.scope.kind != "spmd"
     frame = session.frame()
     elsewhere = frame is not None and frame.f_code is not session.entry
     if "skip-non-top-level-shared-hbm-check" in session.flags:
         elsewhere = False
-    if inside or elsewhere and session.dialect == "neuronxcc.nki":
+    if inside or elsewhere:
         raise NKIError(
             "err_shared_hbm_must_in_kernel_level",
             "a shared_hbm tensor is created "
