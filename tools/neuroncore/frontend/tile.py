@@ -228,6 +228,9 @@ class MaskedTile:
 
 def _binary(name: str, reverse: bool = False) -> Callable[[Tile, Any], Any]:
     def method(self: Tile, other: Any) -> Any:
+        if other is None and name in ("equal", "not_equal"):
+            # How kernels ask for optional arguments; NKI's own parser has no `is`.
+            return name == "not_equal"
         return calls().operator(name, other, self) if reverse else calls().operator(name, self, other)
 
     method.__doc__ = f"`nl.{name}`."

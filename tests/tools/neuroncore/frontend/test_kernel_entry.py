@@ -293,6 +293,19 @@ def test_what_every_iteration_creates_anew_cannot_be_returned() -> None:
     assert error.name == "err_local_variable_used_out_of_scope" and error.remedy
 
 
+def test_an_optional_tensor_may_be_compared_with_none() -> None:
+    body = """
+    @nki.jit
+    def kernel(x, y=None, z=None):
+        assert x != None and not x == None and None != y and z == None
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x if y == None else y))
+        return out
+    """
+    x, y = normal(32, 20), normal(32, 20)
+    np.testing.assert_array_equal(run(body, x, y), y)
+
+
 PLACED = """
 @nki.jit
 def kernel(x):
