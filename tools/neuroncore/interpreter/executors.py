@@ -354,8 +354,11 @@ def _reduction(run: Run, scope: Scope, binder: Binder) -> Executor | None:
     reduced, (inner,) = joint_dims(reduced_shape, [[src.map.axes[k][0] for k in sorted(gone)]])
     if not reduced:
         return None
-    target = binder.window(dst, scope, list(zip(extents, outs, strict=True)))
-    source = binder.window(src, scope, [*zip(extents, ins, strict=True), *zip(reduced, inner, strict=True)])
+    # A single result keeps an axis, as its window has one to be written through.
+    outer = list(zip(extents, outs, strict=True)) or [(1, 0)]
+    rows = list(zip(extents, ins, strict=True)) or [(1, 0)]
+    target = binder.window(dst, scope, outer)
+    source = binder.window(src, scope, [*rows, *zip(reduced, inner, strict=True)])
     axes = tuple(range(-len(reduced), 0)) if len(reduced) > 1 else -1
     ufunc = REDUCTIONS[name]
     negate = bool(statement.attrs.get("negate"))

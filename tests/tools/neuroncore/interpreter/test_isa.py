@@ -337,3 +337,19 @@ def kernel(a):
     found = run(source, a)
     for part in found:
         np.testing.assert_array_equal(part.astype(np.float32), a.T.astype(np.float32))
+
+
+@pytest.mark.parametrize("shape", [(1, 53), (1, 4, 9), (1, 1), (37, 1)])
+@pytest.mark.parametrize("loop", ["affine_range", "static_range"])
+def test_a_reduction_may_leave_a_single_number(shape: tuple[int, ...], loop: str) -> None:
+    x = RNG.normal(size=(3, *shape)).astype(np.float32)
+    axes = list(range(1, len(shape)))
+    body = f"""
+def kernel(a):
+    out = nl.ndarray((3, {shape[0]}, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.{loop}(3):
+        nl.store(out[i], nisa.tensor_reduce(np.max, nl.load(a[i]), axis={axes}, negate=True))
+    return out
+"""
+    expected = -x.max(axis=tuple(axis + 1 for axis in axes)).reshape(3, shape[0], 1)
+    np.testing.assert_array_equal(run(body, x), expected)
