@@ -1,7 +1,8 @@
 """What all lowerings share: where instructions go, and how operands reach the engines.
 
-Engines cannot read a tile that repeats over partitions, nor write a result to other partitions than their operands'.
-Both cost instructions of their own, which are made here: a ones-matmul for the one, a copy for the other.
+Engines cannot read a tile that repeats over partitions, nor compute with operands or into results on other partitions
+than the first operand's. Both cost instructions of their own, which are made here: a ones-matmul for the one, a copy for
+the other. A tensor of at most half the partitions may lie in either half: the compiler puts it where it is first used.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _LANE_BOUND = frozenset(
         Kind.ACTIVATE,
     }
 )
-"""Instructions that compute; plain copies can move between partitions by themselves."""
+"""Instructions that compute, lane by lane; plain copies can move between partitions by themselves."""
 
 _TENSOR_ENGINE_CALLS = frozenset({"matmul", "nc_matmul", "nc_matmul_mx", "transpose", "nc_transpose"})
 """Calls whose results in PSUM need no zero fill."""
@@ -49,13 +50,14 @@ _VECTOR_FREE = 512
 
 
 class Emitter:
-    """State of one lowering: where ops are emitted and the temporaries made."""
+    """State of one lowering: where ops are emitted, the temporaries made, on which partitions small tensors lie."""
 
     def __init__(self, kernel: Kernel, machine: Machine) -> None:
         """Look over the kernel: which HBM tensors are scratch, which PSUM tensors matmuls fill."""
         self.kernel = kernel
         self.machine = machine
         self.contents = Contents(kernel)
+        self.places: dict[Tensor, Affine] = {}
         self.out: list[Node] = []
         self.instr: Instr | None = None
         self.counter = 0
@@ -82,12 +84,17 @@ class Emitter:
         fields.setdefault("mask", self.instr.mask)
         fields.setdefault("mask_shape", self.instr.mask_space)
         fields.setdefault("elements", max([free_elements(dst), *(free_elements(r) for r in reads)]))
-        if kind in _LANE_BOUND and _shifts_lanes(dst, reads):
-            # Lanes are fixed: the result lands on the operands' partitions and one copy moves it (rope's lower half).
-            beside = self.temp(dst.shape, dst.dtype)
-            op = self.emit(kind, engine, beside, reads, **fields)
-            self.emit(Kind.COPY, Engine.SCALAR, dst, [beside], label="lane shift")
-            return op
+        if kind in _LANE_BOUND and dst.tensor.buffer.on_chip:
+            lanes = self._lanes(dst, reads)
+            reads = [self._beside(r, lanes) if r.shape[0] == dst.shape[0] else r for r in reads]
+            if not self._on(dst, lanes):
+                # The result lands on the operands' partitions, and one copy moves it (rope's lower half).
+                assert lanes is not None
+                beside = self.temp(dst.shape, dst.dtype)
+                self.places[beside.tensor] = lanes
+                op = self.emit(kind, engine, beside, reads, **fields)
+                self.emit(Kind.COPY, Engine.SCALAR, dst, [beside], label="lane shift")
+                return op
         op = Op(
             kind=kind,
             engine=engine,
@@ -101,6 +108,48 @@ class Emitter:
         )
         self.out.append(op)
         return op
+
+    # -- lanes ----------------------------------------------------------------------------------------------------------
+
+    def _lanes(self, dst: Access, reads: list[Access]) -> Affine | None:
+        """The first partition on which an instruction works: that of its first operand which has a place."""
+        sides = [r for r in reads if r.tensor.buffer.on_chip and r.shape[0] == dst.shape[0]]
+        starts = [start for a in (*sides, dst) if (start := self._start(a)) is not None]
+        return starts[0] if starts and sides else None
+
+    def _start(self, access: Access) -> Affine | None:
+        """First partition of an on-chip tile; None while the compiler may still choose it."""
+        expression = access.index[access.tensor.par_dim]
+        if not isinstance(expression, Affine):
+            return None
+        along = Affine.of(0, expression.coefficient(0))
+        place = self.places.get(access.tensor)
+        if place is None:
+            if access.tensor.shape[access.tensor.par_dim] <= int(self.machine.partitions) // 2:
+                return None
+            place = Affine(0)
+        return expression - along + place
+
+    def _on(self, access: Access, lanes: Affine | None) -> bool:
+        """Whether a tile is on these lanes; one without a place yet is put there."""
+        expression = access.index[access.tensor.par_dim]
+        if lanes is None or not access.tensor.buffer.on_chip or not isinstance(expression, Affine):
+            return True
+        start = self._start(access)
+        if start is None:
+            self.places[access.tensor] = lanes - (expression - Affine.of(0, expression.coefficient(0)))
+            return True
+        return start == lanes
+
+    def _beside(self, access: Access, lanes: Affine | None) -> Access:
+        """An operand on the lanes of the others: a copy of it, if it is elsewhere."""
+        if self._on(access, lanes):
+            return access
+        assert lanes is not None
+        copied = self.temp(access.shape, access.dtype)
+        self.places[copied.tensor] = lanes
+        self.emit(Kind.COPY, Engine.SCALAR, copied, [access], label="lane shift")
+        return copied
 
     def temp(self, shape: tuple[int, ...], dtype: np.dtype[Any], buffer: Buffer = Buffer.SBUF) -> Access:
         """A compiler temporary, as the access to all of it."""
@@ -198,20 +247,3 @@ def free_elements(access: Access) -> int:
 def tiles_of(instr: Instr, *names: str) -> tuple[Access, ...]:
     """The tile operands among the named ones."""
     return tuple(a for n in names if isinstance(a := instr.args.get(n), Access))
-
-
-def _start_partition(access: Access) -> int | None:
-    """First partition of an on-chip tile, if it is the same in every iteration."""
-    expression = access.index[access.tensor.par_dim]
-    if not isinstance(expression, Affine) or expression.loops():
-        return None
-    return expression.const
-
-
-def _shifts_lanes(dst: Access, reads: list[Access]) -> bool:
-    """Whether a result starts on another partition than every operand that spans as many partitions."""
-    if not dst.tensor.buffer.on_chip:
-        return False
-    target = _start_partition(dst)
-    sources = [_start_partition(r) for r in reads if r.tensor.buffer.on_chip and r.shape[0] == dst.shape[0]]
-    return bool(sources) and target is not None and all(s is not None and s != target for s in sources)
