@@ -148,6 +148,59 @@ def check_bounds(access: Access, mask: tuple[Affine, ...]) -> None:
         current().trust(index)
 
 
+DMA_CALLS = frozenset(
+    [
+        "nl.load",
+        "nl.store",
+        "nl.load_transpose2d",
+        "nl.atomic_rmw",
+        "nisa.dma_copy",
+        "nisa.dma_transpose",
+        "nisa.dma_compute",
+    ]
+)
+"""Calls that DMA engines execute, which reach any partition of SBUF."""
+
+
+def check_partitions(op: str, access: Access) -> None:
+    """Refuse a tile whose partitions the engines cannot address: they start at a quadrant, or a half, and follow on.
+
+    Raises:
+        NKIError: `invalid_partition_access`; neuronx-cc fails with "Invalid access of n partitions starting at partition
+            p" where it verifies its own output.
+    """
+    tensor = access.tensor
+    if access.index is identity_index(tensor.shape) or not tensor.buffer.on_chip:
+        return
+    if op in DMA_CALLS and tensor.buffer is Buffer.SBUF:
+        return
+    p = access.index[tensor.par_dim]
+    if not isinstance(p, Affine) or not p.terms and not p.const:
+        return
+    step = p.coefficient(0)
+    rows = access.shape[0] if step else 1
+    line = current().line()
+    if step != 1 and rows > 1:
+        raise NKIError(
+            "invalid_partition_access",
+            f"'{op.rpartition('.')[2]}' takes every {step}th partition of `{tensor.name}`; engines work on neighbours",
+            line=line,
+            remedy="load the rows in the order in which they are worked on: DMA engines reach any partition",
+        )
+    grid = next(n for n in (32, 64, 128) if rows <= n)
+    starts = [c for s, c in p.terms.items() if not isinstance(s, int) and s.trips > 1]
+    if p.const % grid or any(c % grid for c in starts):
+        where = f"partition {p.const}" if not starts else f"partitions {p.substitute({0: 0})!r}"
+        allowed = {32: "0, 32, 64 or 96", 64: "0 or 64", 128: "0"}[grid]
+        raise NKIError(
+            "invalid_partition_access",
+            f"'{op.rpartition('.')[2]}' takes {rows} partitions of `{tensor.name}` from {where} on; the engines start "
+            f"that many at {allowed}",
+            line=line,
+            remedy="load or store just those rows (DMA engines reach any partition), or move them to the start of a tile",
+        )
+
+
 def _guarded(slack: Affine, mask: tuple[Affine, ...], extent: Callable[[LoopVar | int], int]) -> bool:
     """Whether `slack >= 0` follows from one of the mask's conditions."""
     for given in mask:

@@ -166,7 +166,7 @@ FORMS = {
     "a number on the left": ("nl.{name}(1.5, b)", lambda x, y: (np.float64(1.5), y)),
     "a column": ("nl.{name}(a, b[:, 3:4])", lambda x, y: (x, y[:, 3:4])),
     "a column on the left": ("nl.{name}(a[:, 7:8], b)", lambda x, y: (x[:, 7:8], y)),
-    "a row": ("nl.{name}(a, b[5:6, :])", lambda x, y: (x, y[5:6, :])),
+    "a row": ("nl.{name}(a, b[32:33, :])", lambda x, y: (x, y[32:33, :])),
     "a row and a column": ("nl.{name}(a[0:1, :], b[:, 2:3])", lambda x, y: (x[0:1, :], y[:, 2:3])),
 }
 
