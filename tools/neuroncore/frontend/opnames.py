@@ -1,7 +1,8 @@
 """Names of ALU operations and activation functions, as kernels may spell them.
 
 Kernels pass operations as values: ``nl.add``, ``np.add``, ``np.max``, ``nl.exp``. Each is resolved to one canonical
-string. Sources: tables of supported operators and activation functions of SDK 2.26 (`nki.api.shared`).
+string. Sources: tables of supported operators and activation functions of SDK 2.26 (`nki.api.shared`). No engine divides:
+`nl.divide` is a function of its own, and neuronx-cc refuses it as an operation ("unsupported operator 'divide'").
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ ARITHMETIC = (
     "add",
     "subtract",
     "multiply",
-    "divide",
     "maximum",
     "minimum",
     "equal",
@@ -38,6 +38,8 @@ ARITHMETIC = (
 )
 UNARY_ARITHMETIC = ("logical_not", "rsqrt", "reciprocal", "abs", "square")
 BINARY_ARITHMETIC = tuple(op for op in ARITHMETIC if op not in UNARY_ARITHMETIC)
+NOT_ON_VECTOR = ("rsqrt", "power")
+"""Operations that GpSimd and ScalarE have and VectorE has not."""
 BITVEC = ("invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 REDUCIBLE = (
     "add",
@@ -123,13 +125,25 @@ def op_name(value: Any, allowed: tuple[str, ...], what: str) -> str:
         "unsupported_op",
         f"{what} does not support `{shown}`",
         line=current().line(),
-        remedy=f"use one of {', '.join(a for a in allowed if a != 'identity')}",
+        remedy="multiply by the result of nisa.reciprocal"
+        if name == "divide"
+        else f"use one of {', '.join(a for a in allowed if a != 'identity')}",
     )
 
 
 def alu_op(value: Any, what: str) -> str:
-    """An ALU operation of `tensor_scalar`, `tensor_tensor` and the like."""
+    """An ALU operation of `tensor_scalar` and the like."""
     return op_name(value, ARITHMETIC + BITVEC, what)
+
+
+def binary_op(value: Any, what: str) -> str:
+    """An ALU operation of two tiles."""
+    return op_name(value, BINARY_ARITHMETIC + tuple(op for op in BITVEC if op != "invert"), what)
+
+
+def vector_op(value: Any, what: str, allowed: tuple[str, ...] = ARITHMETIC + BITVEC) -> str:
+    """An ALU operation of an instruction that only VectorE has."""
+    return op_name(value, tuple(op for op in allowed if op not in NOT_ON_VECTOR), what)
 
 
 def reduce_op(value: Any, what: str) -> str:

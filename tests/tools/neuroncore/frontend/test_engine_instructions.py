@@ -83,8 +83,8 @@ TENSOR_SCALAR: dict[str, tuple[str, Function]] = {
         lambda a, s, t: (a - s) * t,
     ),
     "both reversed": (
-        "nisa.tensor_scalar(a, nl.divide, 2.0, reverse0=True, op1=nl.subtract, operand1=t, reverse1=True)",
-        lambda a, s, t: t - 2 / a,
+        "nisa.tensor_scalar(a, nl.power, 2.0, reverse0=True, op1=nl.subtract, operand1=t, reverse1=True)",
+        lambda a, s, t: t - 2**a,
     ),
     "a comparison": (
         "nisa.tensor_scalar(a, nl.greater, s, op1=nl.multiply, operand1=2.0)",
@@ -116,7 +116,6 @@ TENSOR_TENSOR: dict[str, Function] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
-    "divide": np.divide,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "power": np.power,
@@ -501,6 +500,18 @@ REFUSED = {
         "nisa.tensor_tensor_scan(a, a, 0.0, np.multiply, nl.rsqrt)",
         "unsupported_op",
         "rsqrt",
+    ),
+    "a quotient": ("nisa.tensor_tensor(a, a, np.divide)", "unsupported_op", "divide"),
+    "a quotient by a number": ("nisa.tensor_scalar(a, nl.divide, 2.0)", "unsupported_op", "divide"),
+    "a power on the vector engine": (
+        "nisa.scalar_tensor_tensor(data=a, op0=nl.power, operand0=-1.0, op1=nl.multiply, operand1=a)",
+        "unsupported_op",
+        "power",
+    ),
+    "a function of one tile, of two": (
+        "nisa.tensor_tensor(a, a, nl.reciprocal)",
+        "unsupported_op",
+        "reciprocal",
     ),
     "a reduction of quotients": ("nisa.tensor_reduce(np.divide, a, axis=1)", "unsupported_op", "divide"),
     "negated bits": (

@@ -12,10 +12,19 @@ from ..program import Engine, Kind, unique_free
 from .emitter import ENGINES, Emitter, free_elements, tiles_of
 
 SCALAR_ENGINE_ALU = frozenset({"add", "subtract", "multiply", "divide", "copy", None})
-"""ALU operations that ScalarE's scale and bias can do; the rest of tensor_scalar stays on VectorE."""
+"""ALU operations that ScalarE's scale and bias can do; the rest of tensor_scalar stays on VectorE.
+
+The division is that of `nl.divide` by a number or by one value a partition, whose reciprocal is the scale."""
 
 GPSIMD_ALU = frozenset({"power", "mod", "fmod", "floor_divide"})
 """ALU operations that only GpSimd has (ALU table of `nki.isa`), with 32-bit integer arithmetic."""
+
+GPSIMD_FUNCTION_CYCLES = 4.0
+"""Cycles an element of functions on GpSimd: its rsqrt is four times slower than ScalarE's (`nki.isa`), and a power is no
+cheaper."""
+
+RECIPROCAL_CYCLES = 2.0
+"""VectorE's reciprocal as in its instruction of that name, which an ALU operation of that name cannot beat."""
 
 
 class Elementwise(Emitter):
@@ -60,8 +69,14 @@ class Elementwise(Emitter):
         if where not in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD):
             fits = n > 2 and all(op in SCALAR_ENGINE_ALU for op in ops)
             where = Engine.SCALAR if fits else Engine.VECTOR
+        if "rsqrt" in ops and where is not Engine.SCALAR:
+            where = Engine.GPSIMD
         if any(op in GPSIMD_ALU for op in ops):
             where = Engine.GPSIMD
+        if where is Engine.GPSIMD and ("rsqrt" in ops or "power" in ops):
+            fields["per_element"] = GPSIMD_FUNCTION_CYCLES
+        elif where is Engine.VECTOR and "reciprocal" in ops:
+            fields["per_element"] = RECIPROCAL_CYCLES
         self.emit(
             Kind.TENSOR_SCALAR,
             where,
@@ -84,7 +99,8 @@ class Elementwise(Emitter):
             where = Engine.GPSIMD
         elif where not in (Engine.VECTOR, Engine.GPSIMD):
             where = Engine.VECTOR
-        self.emit(Kind.TENSOR_TENSOR, where, dst, [a, b], label=label or op)
+        cycles = 2 * GPSIMD_FUNCTION_CYCLES if op == "power" else None
+        self.emit(Kind.TENSOR_TENSOR, where, dst, [a, b], label=label or op, per_element=cycles)
 
     def binary(self, op: str, x: Operand, y: Operand, dst: Access) -> None:
         """`nl`'s binary functions: by what the operands are."""
@@ -187,6 +203,7 @@ class Elementwise(Emitter):
             Kind.TENSOR_SCALAR, Engine.VECTOR, instr.dst, [self.tile(instr, "data")],
             side_reads=tiles_of(instr, "operand0"), more_writes=instr.dsts[1:],
             extra_cycles=float(self.machine.min_cycles),
+            per_element=RECIPROCAL_CYCLES if instr.attrs.get("op0") == "reciprocal" else None,
         )  # fmt: skip
 
     def op_tensor_scalar_cumulative(self, instr: Instr) -> None:
@@ -209,7 +226,11 @@ class Elementwise(Emitter):
         reads = [self.spread(data, instr.dst.shape[0])]
         if isinstance(other, Access):
             reads.append(self.spread(other, instr.dst.shape[0]))
-        self.emit(Kind.TENSOR_TENSOR, Engine.VECTOR, instr.dst, reads, side_reads=tiles_of(instr, "operand0"))
+        inverts = "reciprocal" in (instr.attrs.get("op0"), instr.attrs.get("op1"))
+        self.emit(
+            Kind.TENSOR_TENSOR, Engine.VECTOR, instr.dst, reads, side_reads=tiles_of(instr, "operand0"),
+            per_element=2 * RECIPROCAL_CYCLES if inverts else None,
+        )  # fmt: skip
 
     def op_tensor_tensor_scan(self, instr: Instr) -> None:
         """`tensor_tensor_scan`."""

@@ -10,7 +10,17 @@ from ...dtypes import BY_NAME, FLOAT32, as_dtype, is_float, is_integer
 from ...errors import NKIError
 from ...ir import Access, Affine, Operand
 from ..emit import ON_CHIP, destination, elementwise_operands, emit_into, result, scalar_operand
-from ..opnames import ARITHMETIC, BINARY_ARITHMETIC, UNARY_ARITHMETIC, alu_op, op_name, reduce_op
+from ..opnames import (
+    ARITHMETIC,
+    BINARY_ARITHMETIC,
+    NOT_ON_VECTOR,
+    UNARY_ARITHMETIC,
+    alu_op,
+    binary_op,
+    op_name,
+    reduce_op,
+    vector_op,
+)
 from ..registry import api
 from ..session import current
 from ..tile import Tile, as_extent
@@ -50,7 +60,7 @@ def tensor_tensor(
     data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None
 ) -> Tile:
     """data1 op data2, element by element; same partitions, free axes of extent 1 repeat; not both in PSUM."""
-    name = alu_op(op, "tensor_tensor")
+    name = binary_op(op, "tensor_tensor")
     a, b = tile_operand(data1, "data1", "tensor_tensor"), tile_operand(data2, "data2", "tensor_tensor")
     same_partitions("tensor_tensor", data1=a, data2=b)
     not_both_psum("tensor_tensor", data1=a, data2=b)
@@ -147,9 +157,9 @@ def _tensor_scalar_engine(value: Any, op0: str, op1: str | None) -> str:
     name = engine_name(value, "tensor_scalar", ("vector", "scalar", "gpsimd"))
     ops = [op for op in (op0, op1) if op is not None]
     fault = None
-    if name == "vector" and any(op in ("rsqrt", "power") for op in ops):
+    if name == "vector" and any(op in NOT_ON_VECTOR for op in ops):
         fault = "the vector engine has neither rsqrt nor power"
-    elif name == "gpsimd" and any(op not in ("rsqrt", "power") for op in ops):
+    elif name == "gpsimd" and any(op not in NOT_ON_VECTOR for op in ops):
         fault = "on the gpsimd engine it does rsqrt and power only"
     elif name == "scalar":
         newer = current().machine.generation >= 3
@@ -200,7 +210,7 @@ def reduced_tensor_scalar(
     """The body of `tensor_scalar_reduce`, for both dialects."""
     op = "tensor_scalar_reduce"
     access = tile_operand(data, "data", op)
-    name = op_name(op0, ARITHMETIC, op)
+    name = vector_op(op0, op, ARITHMETIC)
     folded = op_name(reduce_op, ("add", "subtract", "multiply", "maximum", "minimum"), op)
     with reduction("vector", op, folded, command, reduce_res, access) as reduced:
         return result(
@@ -239,7 +249,7 @@ def scalar_tensor_tensor(
     same_partitions("scalar_tensor_tensor", data=access, operand1=other)
     same_free_size("scalar_tensor_tensor", data=access, operand1=other)
     not_both_psum("scalar_tensor_tensor", data=access, operand1=other)
-    name0, name1 = alu_op(op0, "scalar_tensor_tensor"), alu_op(op1, "scalar_tensor_tensor")
+    name0, name1 = (vector_op(op, "scalar_tensor_tensor") for op in (op0, op1))
     check_op_mix("scalar_tensor_tensor", access.dtype, name0, name1)
     full, shape, promoted = elementwise_operands("scalar_tensor_tensor", {"data": data, "operand1": operand1})
     args = {
@@ -295,8 +305,8 @@ def tensor_tensor_scan(
     full, shape, promoted = elementwise_operands("tensor_tensor_scan", {"data0": data0, "data1": data1})
     args = {**full, "initial": vector(initial, "initial", "tensor_tensor_scan", a)}
     attrs = {
-        "op0": op_name(op0, BINARY_ARITHMETIC, "tensor_tensor_scan"),
-        "op1": op_name(op1, BINARY_ARITHMETIC, "tensor_tensor_scan"),
+        "op0": vector_op(op0, "tensor_tensor_scan", BINARY_ARITHMETIC),
+        "op1": vector_op(op1, "tensor_tensor_scan", BINARY_ARITHMETIC),
         "reverse0": bool(reverse0),
         "reverse1": bool(reverse1),
     }

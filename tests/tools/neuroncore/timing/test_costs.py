@@ -1,0 +1,41 @@
+"""No spelling of an operation is cheaper than its plainest one."""
+
+import pytest
+
+from tools.neuroncore.compiler import compile_kernel
+from tools.neuroncore.machine import TRN1
+from tools.neuroncore.timing.costs import busy_ns
+
+BODY = """
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+t = nl.load(x)
+nl.store(out, {expression})
+return out
+"""
+
+
+def work_ns(traced, expression):
+    program = compile_kernel(traced(BODY.format(expression=expression), x=(128, 512)), TRN1)
+    return sum(busy_ns(op, TRN1) for op, _ in program.walk() if op.transfer is None)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "nisa.tensor_scalar(t, op0=nl.reciprocal, operand0=None)",
+        "nisa.tensor_scalar(t, op0=nl.add, operand0=0.0, op1=nl.reciprocal)",
+        "nisa.tensor_scalar(t, op0=nl.power, operand0=-1.0)",
+        "nisa.scalar_tensor_tensor(data=t, op0=nl.reciprocal, operand0=0.0, op1=nl.multiply, operand1=t)",
+        "nl.power(t, -1.0)",
+        "nl.divide(1.0, t)",
+    ],
+)
+def test_a_reciprocal_costs_as_much_whatever_it_is_called(traced, spelling):
+    assert work_ns(traced, spelling) >= work_ns(traced, "nisa.reciprocal(t)")
+
+
+@pytest.mark.parametrize(
+    "spelling", ["nisa.tensor_scalar(t, op0=nl.rsqrt, operand0=None)", "nl.power(t, -0.5)"]
+)
+def test_a_root_is_no_cheaper_elsewhere_than_on_the_scalar_engine(traced, spelling):
+    assert work_ns(traced, spelling) > 2 * work_ns(traced, "nl.rsqrt(t)")
