@@ -122,3 +122,7 @@ class TraceLimitError(NKIError):
 
 class RuntimeAccessError(NKIError):
     """An index read at run time lies outside its tensor."""
+
+
+class BrokenClaimError(NKIError):
+    """Data are not what the kernel says of them."""

@@ -28,6 +28,7 @@ def interpret(kernel: Kernel, args: Sequence[Any]) -> list[np.ndarray[Any, Any]]
         its results, in order.
 
     Raises:
-        NKIError: for arguments that do not fit, or a run-time index out of bounds (`RuntimeAccessError`).
+        NKIError: for arguments that do not fit, a run-time index out of bounds (`RuntimeAccessError`), or data that are
+            not what the kernel says of them (`BrokenClaimError`).
     """
     return compile_plan(kernel).run(args)

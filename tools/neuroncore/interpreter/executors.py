@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RuntimeAccessError
+from ..errors import BrokenClaimError, RuntimeAccessError
 from ..ir import REDUCED_OPERAND, Affine, LoopVar
 from . import gemm
 from .binding import Binder, Dim, OutOfBounds, Position, Scope, Window, piece_steps, values_of
@@ -102,6 +102,8 @@ def _fill(run: Run, scope: Scope, binder: Binder) -> Executor | None:
 def _matmul(run: Run, scope: Scope, binder: Binder) -> Executor | None:
     statement = run.statement
     if statement.op not in MATMULS or not is_plain(statement) or statement.attrs.get("perf_mode"):
+        return None
+    if statement.attrs.get("claims"):
         return None
     if any(r.dtype.kind in "iu" for r in (*statement.args.values(), *statement.dsts) if isinstance(r, Ref)):
         return None
@@ -461,10 +463,11 @@ class _General:
 
         Raises:
             RuntimeAccessError: if an index read at run time lies outside its tensor.
+            BrokenClaimError: if an operand is not what the kernel says of it.
         """
         try:
             self._execute(position)
-        except RuntimeAccessError as error:
+        except (BrokenClaimError, RuntimeAccessError) as error:
             error.line = error.line or self.statement.line
             raise
 

@@ -6,6 +6,7 @@ It is made of the IR's own `Loop`, `Instr`, `Access` and `Tensor`, with these di
   transposes become moves with permuted axes. Constants are ``fill`` with the attribute ``value``.
 * ``attrs["combine"]`` names a reduction: the result is combined with what the destination holds, except in the first
   iteration of all loops in ``attrs["reset"]`` (a tuple), where it replaces it; a reset of None means never.
+* ``attrs["claims"]`` names what a matmul says of its operands and has to be looked at in the data (a tuple).
 * Loops of one iteration are gone, and tensors that a kernel fills as soon as they exist carry that value in `inits`.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..contents import Contents
 from ..ir import Access, Affine, Buffer, Indirect, Instr, Kernel, Loop, LoopVar, Node, Tensor, TensorKind
 from .semantics import FILLS, MATMULS, MOVES, reads_destination
 
@@ -224,13 +226,19 @@ def normalised(kernel: Kernel) -> Program:
     The kernel is left alone; loops and the tensors inside loops are copies.
     """
     inits: dict[Tensor, float] = {}
-    body = Copier(inits, _simplified).body(kernel.body, None)
+    contents = Contents(kernel)
+    body = Copier(inits, lambda instr: _simplified(_with_claims(instr, contents))).body(kernel.body, None)
     program = Program(list(kernel.params), list(kernel.outputs), body, inits)
     program.shared = {t.storage for t in kernel.tensors() if t.view_of is not None} | {
         t.storage for t in kernel.outputs
     }
     _resolve_transposes(program)
     return program
+
+
+def _with_claims(instr: Instr, contents: Contents) -> Instr:
+    claims = contents.open_claims(instr) if instr.op == "nisa.nc_matmul" else ()
+    return instr.replace(attrs={**instr.attrs, "claims": claims}) if claims else instr
 
 
 def _simplified(instr: Instr) -> Instr:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import BrokenClaimError
 from .functions import (
     BINARY,
     BITWISE,
@@ -363,7 +364,35 @@ def _chain_with_reduction(call: Call) -> tuple[Array, ...]:
 
 
 # -- matrices ------------------------------------------------------------------------------------------------------------
+_ONES_AND_ZEROS = "ones and zeros"
+
+
+def _check_claims(call: Call) -> None:
+    """Hold what a matmul says of its operands against the data; elements that nobody wrote spoil the product anyway.
+
+    Raises:
+        BrokenClaimError: if an operand is not what it is said to be.
+    """
+    for claim in call.attrs.get("claims", ()):
+        name = "stationary" if claim == "is_stationary_onezero" else "moving"
+        data = call.flat(name)
+        said = "the identity" if claim == "is_transpose" else _ONES_AND_ZEROS
+        if said is _ONES_AND_ZEROS:
+            right = (data == 0) | (data == 1)
+        else:
+            right = data == np.eye(*data.shape[-2:], dtype=np.float32)
+        wrong = ~(right | np.isnan(data))
+        if wrong.any():
+            row, column = (int(n) for n in np.argwhere(wrong)[0][-2:])
+            raise BrokenClaimError(
+                "broken_claim",
+                f"{claim}=True says that {name} holds {said}; at [{row}, {column}] it holds {data[wrong][0]:.6g}",
+                remedy=f"leave {claim} out: on other data the hardware computes something else",
+            )
+
+
 def _nc_matmul(call: Call) -> tuple[Array, ...]:
+    _check_claims(call)
     if call.attrs.get("perf_mode"):
         return (_double_row(call.f32("stationary"), call.f32("moving")),)
     stationary, moving = call.flat("stationary"), call.flat("moving")

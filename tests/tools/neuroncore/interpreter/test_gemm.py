@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tools.neuroncore.errors import BrokenClaimError
 from tools.neuroncore.interpreter import compile_plan, interpret
 from tools.neuroncore.interpreter.gemm import Group, Problem, best_form, blas_takes, joined, split_axes
 from tools.neuroncore.interpreter.schedule import Pieces, Run
@@ -147,15 +148,27 @@ def kernel(a, eye):
     assert np.isnan(found[1][3]).all() and np.isnan(found[1]).sum() == 8
 
 
-def test_a_transpose_flag_with_something_else_than_an_identity_is_a_product() -> None:
-    source = """
+CLAIM = """
 def kernel(a, b):
     out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
-    nl.store(out, nl.copy(nisa.nc_matmul(nl.load(a), nl.load(b), is_transpose=True)))
+    total = nl.zeros((8, 8), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(2):
+        total += nisa.nc_matmul(nl.load(a[k * 8 : k * 8 + 8, :]), nl.load(b[k * 8 : k * 8 + 8, :]), {claim}=True)
+    nl.store(out, nl.copy(total))
     return out
 """
-    a, b = (RNG.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
-    np.testing.assert_allclose(run(source, a, b, rtol=1e-4), a.T @ b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("claim", ["is_transpose", "is_moving_onezero", "is_stationary_onezero"])
+def test_what_a_matmul_says_of_its_operands_is_held_against_the_data(claim: str) -> None:
+    source = CLAIM.format(claim=claim)
+    a = (RNG.normal(size=(16, 8)) > 0).astype(np.float32)
+    b = np.vstack([np.identity(8), np.identity(8)]).astype(np.float32)
+    np.testing.assert_array_equal(run(source, a, b), a.T @ b)
+    a[9, 3] = b[9, 1] = 0.5
+    with pytest.raises(BrokenClaimError) as caught:
+        interpret(traced(source, (a, b)), (a, b))
+    assert claim in caught.value.message and "holds 0.5" in caught.value.message and caught.value.line
 
 
 @st.composite

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ...contents import Contents
 from ...ir import Access, Affine, Buffer, Instr, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
 from ...machine import Machine
 from ..program import Engine, Kind, Nest, Node, Op, unique_free
-from .contents import Contents
 
 ENGINES = {
     "vector": Engine.VECTOR,

@@ -1,8 +1,9 @@
 """What tiles are known to hold, as far as the kernel shows it.
 
 A kernel may say of a matmul's operand that it holds ones and zeros only, or that the other one is the identity; the
-array then does it in fewer cycles. On other data the machine would lose bits or compute something else, which the
-interpreter does not: so the claim counts only where the tile's contents follow from how it was made.
+array then does it in fewer cycles. On other data the machine would lose bits or compute something else. So the compiler
+model counts a claim only where the tile's contents follow from how it was made, and the interpreter holds all others
+against the data.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import Access, Instr, Kernel, Tensor, TensorKind
+from .ir import Access, Instr, Kernel, Tensor, TensorKind
 
 _FILLS = {"nl.zeros": 0, "nl.zeros_like": 0, "nl.ones": 1, "nl.full": None, "nisa.memset": None}
 _MOVES = frozenset(["nl.load", "nl.copy", "nisa.dma_copy", "nisa.tensor_copy"])
+
+_CLAIMS = {
+    "is_stationary_onezero": "stationary",
+    "is_moving_onezero": "moving",
+    "is_transpose": "moving",
+}
+"""The operand that each attribute of `nisa.nc_matmul` speaks of."""
 
 
 class Contents:
@@ -26,6 +34,17 @@ class Contents:
         for instr, _ in kernel.walk():
             for access in instr.dsts:
                 self._writers.setdefault(access.tensor.storage, []).append(instr)
+
+    def open_claims(self, instr: Instr) -> tuple[str, ...]:
+        """What a matmul says of its operands that does not follow from how they were made, by the attributes' names."""
+        found = []
+        for name, operand in _CLAIMS.items():
+            access = instr.args.get(operand)
+            if instr.attrs.get(name) and isinstance(access, Access):
+                shown = self.identity(access) if name == "is_transpose" else self.ones_and_zeros(access)
+                if not shown:
+                    found.append(name)
+        return tuple(found)
 
     def ones_and_zeros(self, access: Access) -> bool:
         """Whether a tile can hold nothing else."""
