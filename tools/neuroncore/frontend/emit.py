@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import FLOAT32, Dtype, as_dtype, is_integer, of_scalar, promote
 from ..errors import NKIError
-from ..ir import Access, Affine, Buffer, Indirect, Instr, Loop, LoopKind, LoopVar, Operand, identity_index
+from ..ir import Access, Affine, Buffer, Indirect, Instr, LoopVar, Operand, identity_index
 from .index import Condition, IndexExpr, broadcast_shapes
 from .operand import check_bounds, check_partitions, mask_parts, new_tile, operand
 from .session import Session, current, in_kernel
@@ -498,95 +498,6 @@ def update(name: str, tile: Tile, other: Any) -> Tile:
         )
     emit_into(op, (access,), args)
     return tile
-
-
-def check_output_dependencies(body: list[Any], open_loops: tuple[Loop, ...] = ()) -> None:
-    """Refuse iterations of an `affine_range` that write the same location.
-
-    Accumulation into PSUM, `loop_reduce` and in-place updates are reductions and allowed.
-
-    Raises:
-        NKIError: `err_unexpected_output_dependencies`.
-    """
-    promised = any(loop.kind.parallel and loop.trips > 1 for loop in open_loops)
-    for node in body:
-        if isinstance(node, Loop):
-            check_output_dependencies(node.body, (*open_loops, node))
-        elif promised and not node.attrs.get("accumulate") and node.op not in _REDUCING:
-            _check_output_dependencies(node, open_loops)
-
-
-_REDUCING = frozenset(["nl.loop_reduce", "nl.atomic_rmw"])
-
-
-def _check_output_dependencies(instr: Instr, open_loops: tuple[Loop, ...]) -> None:
-    reads = instr.reads()
-    for dst in instr.dsts:
-        if dst.is_indirect or any(r == dst for r in reads):
-            continue
-        for depth, loop in enumerate(open_loops):
-            if not loop.kind.parallel or loop.trips == 1 or not _outside(dst, loop, open_loops):
-                continue
-            if not _separates(dst, loop, open_loops[depth + 1 :], instr.mask):
-                where = f"the affine_range loop over {loop.var.name} (line {loop.line})"
-                if loop.kind is LoopKind.SPMD:
-                    where = f"the launch grid's axis {loop.var.name}"
-                raise NKIError(
-                    "err_unexpected_output_dependencies",
-                    f"every iteration of {where} writes the same location of `{dst.tensor.name}`",
-                    line=instr.line,
-                )
-
-
-def _outside(dst: Access, loop: Loop, open_loops: tuple[Loop, ...]) -> bool:
-    """Whether the tensor outlives one iteration of `loop`."""
-    scope = dst.tensor.scope
-    if scope is None:
-        return True
-    return scope in open_loops and open_loops.index(scope) < open_loops.index(loop)
-
-
-def _separates(dst: Access, loop: Loop, inner: tuple[Loop, ...], mask: tuple[Affine, ...]) -> bool:
-    """Whether different iterations of `loop` write different locations."""
-    if any(condition.coefficient(loop.var) for condition in mask):
-        return True  # the mask tells iterations apart; whether it does so exactly is not decided here
-    inner_vars = {i.var for i in inner}
-    for e in dst.affine:
-        c = e.coefficient(loop.var)
-        if not c:
-            continue
-        span = sum(
-            abs(k) * ((dst.shape[s] if isinstance(s, int) else s.trips) - 1)
-            for s, k in e.terms.items()
-            if isinstance(s, int) or s in inner_vars
-        )
-        if abs(c) > span or _digits(e, loop, dst, inner_vars):
-            return True
-    # No single dimension separates them; overlapping windows are refused only where no dimension moves at all or
-    # every moving dimension overlaps fully.
-    return any(e.coefficient(loop.var) and _interleaves(e, loop, dst, inner_vars) for e in dst.affine)
-
-
-def _digits(e: Affine, loop: Loop, dst: Access, inner_vars: set[LoopVar]) -> bool:
-    """Whether the terms are digits of one number (``1024*inner + 512*loop + axis``): no two of them give the same."""
-    reach = 0
-    terms = [
-        (abs(k), s) for s, k in e.terms.items() if isinstance(s, int) or s in inner_vars or s is loop.var
-    ]
-    for step, s in sorted(terms, key=lambda term: term[0]):
-        if step <= reach:
-            return False
-        reach += step * ((dst.shape[s] if isinstance(s, int) else s.trips) - 1)
-    return True
-
-
-def _interleaves(e: Affine, loop: Loop, dst: Access, inner_vars: set[LoopVar]) -> bool:
-    """Strided writes: the loop's step falls between the elements of the rest (``4*axis + i``)."""
-    c = abs(e.coefficient(loop.var))
-    steps = [
-        abs(k) for s, k in e.terms.items() if s is not loop.var and (isinstance(s, int) or s in inner_vars)
-    ]
-    return bool(steps) and all(step >= c * loop.trips for step in steps if step > c) and min(steps) > c
 
 
 def condition_parts(value: Any, ndim: int, what: str) -> tuple[Affine, ...]:

@@ -23,10 +23,11 @@ import numpy as np
 from ..dtypes import as_dtype
 from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitError
 from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
-from . import emit, loops
+from . import loops
 from .accumulation import settle
 from .allocation import check_allocation
 from .arch import Architecture, architecture
+from .dependences import check_dependencies
 from .index import IndexExpr
 from .markers import annotated
 from .modules import neuron_modules
@@ -427,7 +428,7 @@ class _Tracing:
             returned = self._any_instance(session, function, bound, grid)
         outputs = self._outputs(session, returned, params, kernel)
         settle(session)
-        emit.check_output_dependencies(session.top)
+        check_dependencies(session.top)
         traced = Kernel(
             name=function.__name__,
             dialect=self.dialect,

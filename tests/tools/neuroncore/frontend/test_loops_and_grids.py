@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 
 import numpy as np
@@ -361,6 +362,51 @@ def test_independent_iterations_raise_no_false_alarm(case: str) -> None:
     return out
     """
     traced(body, normal(128, 20))
+
+
+CARRIED = {
+    "a chain of tiles": "s[i + 1] = nl.add(s[i], t)",
+    "a chain of tiles, backwards": "s[3 - i] = nl.add(s[4 - i], t)",
+    "a chain through an inner loop": (
+        "for j in nl.affine_range(2):\n    s[i + 1, :, 10 * j:10 * j + 10] = nl.copy(s[i, :, 0:10])"
+    ),
+    "a window on what the next one writes": "s[i] = nl.add(s[i + 1], t)",
+    "a running sum": "a[...] += t\ns[i] = nl.copy(a)",
+    "a sum that decays": "a[...] = nl.multiply(a, 0.5)\na[...] += t",
+    "a recurrence in one instruction": (
+        "a[...] = nisa.scalar_tensor_tensor(data=a, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=t)"
+    ),
+    "a recurrence with a number": (
+        "a[...] = nisa.tensor_scalar(a, op0=nl.multiply, operand0=0.5, op1=nl.add, operand1=1.0)"
+    ),
+    "a difference that changes sides": "a[...] = nl.subtract(t, a)",
+}
+FREE = {
+    "sums": "a[...] += t\na[...] = nl.subtract(a, t)",
+    "maxima": "a[...] = nl.maximum(a, t)",
+    "a tile of its own": "s[i] = nl.multiply(t, 2.0)\ns[i] = nl.add(s[i], t)",
+    "halves of two tiles": "s[i, :, 0:10] = nl.copy(t[:, 0:10])\ns[i + 1, :, 10:20] = nl.copy(s[i, :, 0:10])",
+}
+
+
+@pytest.mark.parametrize("case", [*CARRIED, *FREE])
+def test_what_one_iteration_hands_to_the_next_is_refused_in_affine_loops_only(case: str) -> None:
+    body = (
+        "out = nl.ndarray((32, 20), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "s = nl.zeros((8, nl.par_dim(32), 20), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "a = nl.zeros((nl.par_dim(32), 20), dtype=nl.float32, buffer=nl.sbuf)\n"
+        "for i in nl.affine_range(4):\n"
+        "    t = nl.load(x[32 * i:32 * (i + 1)])\n"
+        + textwrap.indent({**CARRIED, **FREE}[case], "    ")
+        + "\nnl.store(out, nl.add(s[3], a))\nreturn out\n"
+    )
+    x = normal(128, 20)
+    if case in CARRIED:
+        error = refusal(body, [x])
+        assert error.name == "err_unexpected_output_dependencies" and error.line and error.remedy
+    else:
+        traced(body, x)
+    traced(body.replace("affine_range", "sequential_range"), x)
 
 
 def test_an_affine_loop_may_accumulate() -> None:
