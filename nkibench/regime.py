@@ -19,6 +19,7 @@ _SCATTERED = 12.0
 _STRETCH = 512
 _SMALL = 0.01
 _UNEVEN = (0.01, 1.0, 100.0)
+_DECAYING = (20.0, 20.0, -20.0)
 
 
 class Regime(StrEnum):
@@ -47,6 +48,13 @@ class Regime(StrEnum):
     """Everything divided by 100, so that an epsilon is no longer small against it."""
     uneven = "uneven"
     """Arrays divided by 100, left and multiplied by 100 in turn, so that a term that is small beside others is not."""
+    decaying = "decaying"
+    """Arrays positive, positive and negative in turn, and 20 times as large, so that exponents of factors of a recurrence
+    are far from zero, and the recurrence dies away."""
+
+
+_SCALES = {Regime.small: (_SMALL,), Regime.uneven: _UNEVEN, Regime.decaying: _DECAYING}
+"""Factors of successive arrays, from the first one again after the last."""
 
 
 def change(inputs: Sequence[object], regime: Regime | str, seed: int) -> list[object]:
@@ -58,7 +66,7 @@ def change(inputs: Sequence[object], regime: Regime | str, seed: int) -> list[ob
     """
     regime = Regime(regime)
     rng = np.random.default_rng([seed, list(Regime).index(regime)])
-    scales = itertools.cycle(_UNEVEN if regime is Regime.uneven else (_SMALL,))
+    scales = itertools.cycle(_SCALES.get(regime, (1.0,)))
     return [
         _changed(value, regime, rng, next(scales)) if isinstance(value, np.ndarray) else value
         for value in inputs
@@ -70,6 +78,9 @@ def _changed(array: np.ndarray, regime: Regime, rng: np.random.Generator, scale:
         return array.copy()
     if regime in (Regime.small, Regime.uneven):
         return array * array.dtype.type(scale)
+    if regime is Regime.decaying:
+        signed = scale if array.min() < 0 else abs(scale)
+        return np.abs(array) * array.dtype.type(signed)
     spread = float(np.std(array)) or 1.0
     result = _distorted(array, regime, spread, rng)
     if array.min() >= 0:
