@@ -13,7 +13,7 @@ import dataclasses
 from .compiler.program import UNCOUNTED, Engine, Kind, Op, Program, executions
 from .ir import Access, Buffer
 from .machine import Machine
-from .timing.costs import busy_ns, transfer_ns
+from .timing.costs import busy_ns, masked_transfer_ns, transfer_ns
 from .timing.masks import Mask
 from .timing.simulate import triggers_from_gpsimd
 
@@ -51,24 +51,22 @@ def total(program: Program, machine: Machine) -> Totals:
     resident = False
     for op, loops in program.walk():
         count = executions(op, loops)
-        elements, rows, some = _shares(op)
+        elements, rows, some, walked, inner = _shares(op)
         if op.transfer is not None:
             _count_transfer(op, count * elements, totals)
-            work, _ = transfer_ns(op.transfer, machine)
-            totals.busy_ns[Engine.DMA] += work * count * elements
+            totals.busy_ns[Engine.DMA] += _transfer_busy(op, machine, elements, rows, some, inner) * count
             if triggers_from_gpsimd(op):
                 totals.stores += count * some
             continue
-        free = elements / rows if rows else 0.0
-        totals.busy_ns[op.engine] += _busy(op, machine, free, some) * count
+        totals.busy_ns[op.engine] += _busy(op, machine, walked, some) * count
         if op.engine is Engine.TENSOR:
             resident |= op.stationary_resident
             _count_matmul(op, count, totals, machine)
         elif op.kind not in UNCOUNTED:
             for access in op.reads:
-                _add(totals, access, "read", count * free)
+                _add(totals, access, "read", count * walked)
             for access in op.writes:
-                _add(totals, access, "write", count * free)
+                _add(totals, access, "write", count * walked)
     if resident:
         totals.bytes["sbuf_read_bytes"] += machine.partitions * 4
     setup = machine.gpsimd_setup_ns if totals.stores else 0.0
@@ -76,19 +74,30 @@ def total(program: Program, machine: Machine) -> Totals:
     return totals
 
 
-def _shares(op: Op) -> tuple[float, float, float]:
+def _shares(op: Op) -> tuple[float, float, float, float, float]:
     if not op.mask:
-        return 1.0, 1.0, 1.0
-    return Mask(op.mask, op.mask_shape).average()
+        return 1.0, 1.0, 1.0, 1.0, 1.0
+    return Mask(op.mask, op.mask_shape).means()
 
 
-def _busy(op: Op, machine: Machine, free: float, some: float) -> float:
+def _transfer_busy(
+    op: Op, machine: Machine, elements: float, rows: float, some: float, inner: float
+) -> float:
+    """Mean time of all DMA queues; masks make pieces fewer or shorter."""
+    assert op.transfer is not None
+    free = elements / rows / some if rows and some else 0.0
+    if free >= 1.0:
+        return transfer_ns(op.transfer, machine)[0] * elements
+    return masked_transfer_ns(op.transfer, machine, op.mask_shape, free, inner)[0] * rows * some
+
+
+def _busy(op: Op, machine: Machine, walked: float, some: float) -> float:
     """Mean engine time; masked-out iterations issue nothing, partial ones walk fewer elements."""
     if not op.mask:
         return busy_ns(op, machine)
     if some <= 0:
         return 0.0
-    return some * busy_ns(op, machine, op.elements * min(1.0, free / some))
+    return some * busy_ns(op, machine, op.elements * min(1.0, walked / some))
 
 
 def _count_transfer(op: Op, count: float, totals: Totals) -> None:

@@ -6,6 +6,7 @@ they do not; each deviation names its evidence.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from ..compiler.program import Engine, Kind, Op, Transfer
@@ -123,6 +124,35 @@ def piece_ns(transfer: Transfer, machine: Machine) -> float:
     size = transfer.piece_bytes
     small = machine.dma_small_piece_ns + size / machine.dma_small_bytes_per_ns
     return float(min(small, machine.dma_piece_ns + size / machine.dma_bytes_per_ns))
+
+
+def masked_transfer_ns(
+    transfer: Transfer, machine: Machine, tile: tuple[int, ...], free: float, inner: float
+) -> tuple[float, float]:
+    """`transfer_ns` of all rows of a transfer whose pieces, or whose number of pieces, a mask has made smaller.
+
+    Args:
+        transfer: as it is without the mask.
+        machine: the machine.
+        tile: extents of the tile.
+        free: share of the elements per partition that is left.
+        inner: share of the innermost axis that is left: what that cuts off makes pieces shorter, not fewer.
+    """
+    if transfer.elementwise or free <= 0 or inner <= 0:
+        work, shortest = transfer_ns(transfer, machine)
+        return work * free, shortest * free
+    pieces, size = transfer.pieces_per_row, transfer.piece_bytes
+    row = pieces * size
+    if inner < 1:
+        innermost = next((n for n in reversed(tile[1:]) if n > 1), 1)
+        along = row * innermost / max(1, math.prod(tile[1:]))
+        size = max(1, round(min(size, along) * inner))
+    cut = dataclasses.replace(
+        transfer,
+        pieces_per_row=max(1, round(row * free / size)),
+        piece_bytes=min(size, max(1, round(row * free))),
+    )
+    return transfer_ns(cut, machine)
 
 
 def transfer_ns(transfer: Transfer, machine: Machine, fraction: float = 1.0) -> tuple[float, float]:

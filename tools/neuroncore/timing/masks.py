@@ -1,13 +1,15 @@
 """How much of a tile a mask leaves, for given loop values and on average over all iterations.
 
 A mask shrinks the instruction at compile time; it costs nothing at run time (`nki.api.shared`, masks). Conditions on
-one axis cut that axis; a condition over several axes (a triangle) is taken by its share of the tile's area.
+one axis cut that axis. A condition over several axes (a triangle) leaves its share of the tile's area to be moved by DMA,
+row by row, but an engine walks one access pattern on all partitions: all of the smallest box around what is left.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,22 @@ _POINTS = 32
 
 _MAX_POINTS = 1024
 """Points of a grid in all."""
+
+
+class Left(NamedTuple):
+    """What is left of a tile, as shares.
+
+    Attributes:
+        rows: of the partitions.
+        free: of the elements per partition.
+        walked: of the elements per partition that an engine walks over.
+        inner: of the innermost axis: what remains of a contiguous run along it.
+    """
+
+    rows: float
+    free: float
+    walked: float
+    inner: float
 
 
 class Mask:
@@ -40,21 +58,24 @@ class Mask:
             seen.update(dict.fromkeys(condition.loops()))
         self.variables = tuple(seen)
         self.slots = tuple(slot(v) for v in self.variables) if slot is not None else ()
-        self.cache: dict[tuple[int, ...], tuple[float, float]] = {}
+        self.cache: dict[tuple[int, ...], Left] = {}
 
-    def shares(self, values: list[int]) -> tuple[float, float]:
-        """Share of the partitions and of the elements per partition that remain, by slot values."""
+    def left(self, values: list[int]) -> Left:
+        """What remains, by slot values."""
         key = tuple(values[s] for s in self.slots)
         found = self.cache.get(key)
         if found is None:
-            found = self.cache[key] = self._shares(key)
+            found = self.cache[key] = self._left(key)
         return found
 
-    def _shares(self, values: tuple[int, ...]) -> tuple[float, float]:
-        rows, free = self.grids([np.array([v]) for v in values])
-        return float(rows[0]), float(free[0])
+    def shares(self, values: list[int]) -> tuple[float, float]:
+        """Share of the partitions and of the elements per partition that remain, by slot values."""
+        return self.left(values)[:2]
 
-    def grids(self, values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def _left(self, values: tuple[int, ...]) -> Left:
+        return Left(*(float(share[0]) for share in self.grids([np.array([v]) for v in values])))
+
+    def grids(self, values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The same for many combinations of loop values at once (arrays of equal length)."""
         count = len(values[0]) if values else 1
         low = np.zeros((len(self.shape), count))
@@ -82,9 +103,16 @@ class Mask:
         shares = extents / full
         rows = shares[0] if len(self.shape) else np.ones(count)
         free = rest * self._area(joint, low, high) if joint else rest
+        walked = np.where(free > 0, rest, 0.0)
+        _tighten(joint, low, high)
+        box = np.clip(high - low, 0, None) / full
+        inner = np.ones(count)
         for axis in range(1, len(self.shape)):
             free = free * shares[axis]
-        return rows, free
+            walked = walked * box[axis]
+            inner = box[axis] if self.shape[axis] > 1 else inner
+        # A box is no smaller than what it holds, whose area is taken by a coarse grid.
+        return rows, free, np.where(free > 0, np.maximum(walked, free), 0.0), inner
 
     def changing(
         self, slot: int, trips: int, inner: Mapping[int, int], values: list[int]
@@ -158,10 +186,17 @@ class Mask:
 
     def average(self) -> tuple[float, float, float]:
         """Means over all iterations: share of elements, of partitions, and of iterations where anything remains."""
+        return self.means()[:3]
+
+    def means(self) -> tuple[float, float, float, float, float]:
+        """The same, with the shares of elements per partition that are walked over, and of the innermost axis.
+
+        The last is the mean over those iterations where anything remains.
+        """
         trips = [v.trips for v in self.variables]
         if not trips:
-            rows, free = self._shares(())
-            return rows * free, rows, float(rows * free > 0)
+            rows, free, walked, inner = self._left(())
+            return rows * free, rows, float(rows * free > 0), walked, inner
         most = max(trips)
         combinations = _MAX_COMBINATIONS
         if any(len(condition.axes()) > 1 for condition in self.conditions):
@@ -169,8 +204,32 @@ class Mask:
         if math.prod(trips) > combinations:
             most = max(2, int(combinations ** (1 / len(trips))))
         grids = np.meshgrid(*[_spread(t, most) for t in trips], indexing="ij")
-        rows_, free_ = self.grids([g.ravel() for g in grids])
-        return float((rows_ * free_).mean()), float(rows_.mean()), float(((rows_ * free_) > 0).mean())
+        rows_, free_, walked_, inner_ = self.grids([g.ravel() for g in grids])
+        some = (rows_ * free_) > 0
+        return (
+            float((rows_ * free_).mean()),
+            float(rows_.mean()),
+            float(some.mean()),
+            float((walked_ * some).mean()),
+            float(inner_[some].mean()) if some.any() else 1.0,
+        )
+
+
+def _tighten(conditions: list[tuple[Affine, np.ndarray]], low: np.ndarray, high: np.ndarray) -> None:
+    """Cut a box of index ranges, in place, down to what conditions over several axes can leave of it."""
+    for condition, base in conditions:
+        axes = sorted(condition.axes())
+        most = {}
+        for axis in axes:
+            step = condition.coefficient(axis)
+            most[axis] = np.maximum(step * low[axis], step * np.maximum(high[axis] - 1, low[axis]))
+        for axis in axes:
+            step = condition.coefficient(axis)
+            others = base + sum(most[other] for other in axes if other != axis)
+            if step > 0:
+                low[axis] = np.maximum(low[axis], np.ceil(-others / step))
+            else:
+                high[axis] = np.minimum(high[axis], np.floor(others / -step) + 1)
 
 
 def _spread(trips: int, most: int) -> np.ndarray:

@@ -14,14 +14,18 @@ from collections import deque
 from ..compiler.program import Engine, Nest, Op, Program, Role
 from ..ir import Buffer, Tensor
 from ..machine import Machine
-from .costs import busy_ns, overhead_ns
+from .costs import busy_ns, masked_transfer_ns, overhead_ns
 from .lanes import DmaQueues, EngineLane
 from .layout import Storage, layout
+from .masks import Left
 from .pools import Pool
 from .steady import MIN_HEAD, WORTH_SKIPPING, Mark, advance, settled_cycle
 from .steps import DMA, GPSIMD, LANES, Block, Preparation, Reference, Step
 
 __all__ = ["LANES", "Event", "Run", "Simulation", "triggers_from_gpsimd"]
+
+WHOLE = Left(1.0, 1.0, 1.0, 1.0)
+"""Of a tile without a mask."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -251,16 +255,16 @@ class Simulation:
             self._alias(step)
             return
         self.executed += 1
-        rows = free = 1.0
+        left = WHOLE
         if step.mask is not None:
-            rows, free = step.mask.shares(values)
-            if rows <= 0.0 or free <= 0.0:
+            left = step.mask.left(values)
+            if left.rows <= 0.0 or left.free <= 0.0:
                 return
         t = max(self._operands_ready(step), self._buffers_free(step))
         if step.lane == DMA:
-            finish = self._transfer(step, t, rows * free, free)
+            finish = self._transfer(step, t, left)
         else:
-            finish = self._compute(step, t, free)
+            finish = self._compute(step, t, left.walked)
         if finish > self.end:
             self.end = finish
         self._release(step, finish)
@@ -300,15 +304,22 @@ class Simulation:
                     t = when
         return t
 
-    def _transfer(self, step: Step, t: float, share: float, free: float) -> float:
+    def _transfer(self, step: Step, t: float, left: Left) -> float:
         transfer = step.op.transfer
         assert transfer is not None
+        work, shortest = step.work, step.shortest
+        if left.free != 1.0:
+            work, shortest = masked_transfer_ns(
+                transfer, self.machine, step.op.mask_shape, left.free, left.inner
+            )
+            work, shortest = work * step.op.share, shortest * step.op.share
+        work *= left.rows
         if transfer.hbm_read:
             t = max(t, self.hbm.get(step.op.reads[0].tensor.storage, 0.0))
         if step.ordered and self.last_ordered > t:
             # In a loop whose iterations the source orders, loads are triggered in program order.
             t = self.last_ordered
-        start, end = self.dma.place(t, step.work * share, step.shortest * free, transfer.hbm_read)
+        start, end = self.dma.place(t, work, shortest, transfer.hbm_read)
         if step.ordered:
             self.last_ordered = start
         finish = end + step.latency
@@ -318,7 +329,7 @@ class Simulation:
         if triggered:
             self.stores += 1
         if self.record:
-            self.events.append(Event(step.op, DMA, start, end, step.work * share))
+            self.events.append(Event(step.op, DMA, start, end, work))
             if triggered:
                 trigger = float(self.machine.store_trigger_ns)
                 self.events.append(Event(step.op, GPSIMD, max(0.0, start - trigger), start, trigger))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tools.neuroncore.compiler import compile_kernel
+from tools.neuroncore.compiler import Engine, compile_kernel
+from tools.neuroncore.counters import total
 from tools.neuroncore.machine import TRN1
 from tools.neuroncore.timing.costs import busy_ns
 
@@ -39,3 +40,20 @@ def test_a_reciprocal_costs_as_much_whatever_it_is_called(traced, spelling):
 )
 def test_a_root_is_no_cheaper_elsewhere_than_on_the_scalar_engine(traced, spelling):
     assert work_ns(traced, spelling) > 2 * work_ns(traced, "nl.rsqrt(t)")
+
+
+@pytest.mark.parametrize(("mask", "narrow"), [("j < 16", "0:16"), ("j < 128", "0:128")])
+def test_what_a_mask_leaves_of_a_load_costs_as_much_as_loading_just_that(traced, mask, narrow):
+    body = """
+i, j = nl.arange(128)[:, None], nl.arange(512)[None, :]
+out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+nl.store(out[0:1, 0:1], {load}[0:1, 0:1])
+return out
+"""
+    masked = body.format(load=f"nl.load(x[i, j], mask=({mask}))")
+    plain = body.format(load=f"nl.load(x[:, {narrow}])")
+    busy = [
+        total(compile_kernel(traced(text, x=(128, 512)), TRN1), TRN1).busy_ns[Engine.DMA]
+        for text in (masked, plain)
+    ]
+    assert busy[0] == pytest.approx(busy[1])

@@ -139,6 +139,25 @@ def test_the_parts_of_a_tile_cut_by_an_edge_and_a_diagonal_add_up():
     assert sum(parts) == pytest.approx(whole, rel=0.05)
 
 
+def test_an_engine_walks_the_box_around_a_triangle_and_dma_only_its_rows():
+    triangle = Mask([Affine(0, {0: 1, 1: -1})], (128, 128), lambda v: 0).left([])
+    assert triangle.walked == triangle.inner == 1 and triangle.free == pytest.approx(0.5, abs=0.03)
+    strip = Mask(
+        [Affine(0, {0: -1, 1: 1}), Affine(7, {0: 1, 1: -1}), Affine(63, {0: -1})], (128, 512), lambda v: 0
+    )
+    assert strip.left([]).walked == pytest.approx(71 / 512)
+
+
+@given(st.integers(-300, 300), st.integers(-5, 5), st.integers(-5, 5), st.integers(0, 511))
+def test_a_box_holds_all_that_a_mask_leaves(base, down, along, edge):
+    held = base + down * np.arange(128)[:, None] + along * np.arange(512)[None, :] >= 0
+    held &= np.arange(512)[None, :] <= edge
+    terms = {axis: step for axis, step in ((0, down), (1, along)) if step}
+    left = Mask([Affine(base, terms), Affine(edge, {1: -1})], (128, 512), lambda v: 0).left([])
+    columns = np.flatnonzero(held.any(axis=0))
+    assert left.walked * 512 >= (columns[-1] - columns[0] + 1 if columns.size else 0) - 1e-9
+
+
 def test_loops_of_very_many_iterations_are_averaged_over_all_of_them():
     i, j = LoopVar("i", 4096), LoopVar("j", 4096)
     late = Mask([Affine(-2048, {i: 1}), Affine(0, {j: 1})], (128, 512))
