@@ -11,7 +11,7 @@ from ..dtypes import FLOAT32, Dtype, as_dtype, is_integer, of_scalar, promote
 from ..errors import NKIError
 from ..ir import Access, Affine, Buffer, Indirect, Instr, LoopVar, Operand, identity_index
 from .index import Condition, IndexExpr, broadcast_shapes
-from .operand import check_bounds, check_partitions, mask_parts, new_tile, operand
+from .operand import check_bounds, check_place, mask_parts, new_tile, operand
 from .session import Session, current, in_kernel
 from .subscript import RuntimeIndex
 from .tile import MaskedTile, Tile
@@ -117,11 +117,11 @@ def emit_into(
     for name, value in args.items():
         if isinstance(value, Access):
             check_bounds(value, _over_operand(op, name, attrs or {}, conditions))
-            check_partitions(op, value)
+            check_place(op, value)
     for k, access in enumerate(dsts):
         if k or not fresh:
             check_bounds(access, conditions)
-            check_partitions(op, access)
+            check_place(op, access, written=True)
             check_writable(session, access)
             session.written.add(access.tensor.storage)
     for operand_or_dst in (*dsts, *args.values()):
@@ -256,7 +256,7 @@ def _retarget(session: Session, dst: Access, value: Tile) -> bool:
     if instr.attrs.get("later"):  # a loop_reduce in an iteration other than the first of unrolled loops
         instr.op, instr.args, instr.attrs = f"nl.{instr.attrs['op']}", {"x": dst, "y": instr.args["x"]}, {}
     check_bounds(dst, instr.mask)
-    check_partitions(instr.op, dst)
+    check_place(instr.op, dst, written=True)
     session.written.add(dst.tensor.storage)
     session.moved[tensor] = site
     session.names.pop(tensor.name, None)
@@ -481,7 +481,7 @@ def update(name: str, tile: Tile, other: Any) -> Tile:
             instr.dsts = (access,)
             instr.attrs["accumulate"] = True
             check_bounds(access, instr.mask)
-            check_partitions(instr.op, access)
+            check_place(instr.op, access, written=True)
             session.written.add(access.tensor.storage)
             session.moved[other.access.tensor] = session.site()
             session.names.pop(other.access.tensor.name, None)

@@ -161,6 +161,59 @@ DMA_CALLS = frozenset(
 )
 """Calls that DMA engines execute, which reach any partition of SBUF."""
 
+TENSOR_CALLS = frozenset(["nisa.nc_matmul", "nl.matmul", "nl.transpose", "nisa.nc_transpose"])
+"""Calls that the tensor engine executes, whose results lie in one bank of PSUM each."""
+
+_MOST_STARTS = 1 << 12
+"""Places of a tile in different iterations up to which each is looked at."""
+
+
+def check_place(op: str, access: Access, *, written: bool = False) -> None:
+    """Refuse a tile that the engine of a call cannot address where it lies.
+
+    Raises:
+        NKIError: `invalid_partition_access`, `psum_bank_crossed`.
+    """
+    check_partitions(op, access)
+    if written and op in TENSOR_CALLS and access.tensor.buffer is Buffer.PSUM:
+        check_bank(op, access)
+
+
+def check_bank(op: str, access: Access) -> None:
+    """Refuse a matmul's result that lies in two banks of PSUM.
+
+    Raises:
+        NKIError: `psum_bank_crossed`.
+    """
+    tensor = access.tensor
+    bank = current().machine.psum_bank_bytes // tensor.dtype.itemsize
+    if math.prod(tensor.shape[tensor.par_dim + 1 :]) <= bank:
+        return
+    place, stride = Affine(0), 1
+    for dim in range(len(tensor.shape) - 1, tensor.par_dim, -1):
+        e = access.index[dim]
+        if not isinstance(e, Affine):
+            return
+        place = place + e * stride
+        stride *= tensor.shape[dim]
+    inside = [s for s in place.terms if isinstance(s, int)]
+    low = sum(min(0, place.terms[s] * (access.shape[s] - 1)) for s in inside)
+    high = sum(max(0, place.terms[s] * (access.shape[s] - 1)) for s in inside)
+    starts = {place.const}
+    for loop in place.loops():
+        step = place.coefficient(loop)
+        if step % bank and len(starts) * loop.trips <= _MOST_STARTS:
+            starts = {start + step * k for start in starts for k in range(loop.trips)}
+    for start in starts:
+        if (start + low) // bank != (start + high) // bank:
+            raise NKIError(
+                "psum_bank_crossed",
+                f"'{op.rpartition('.')[2]}' writes elements {start + low} to {start + high} of each partition of "
+                f"`{tensor.name}`; a bank of psum ends every {bank}",
+                line=current().line(),
+                remedy="give every result a bank of its own: a block dimension, or offsets that are multiples of a bank",
+            )
+
 
 def check_partitions(op: str, access: Access) -> None:
     """Refuse a tile whose partitions the engines cannot address: they start at a quadrant, or a half, and follow on.

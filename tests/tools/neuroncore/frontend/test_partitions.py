@@ -70,3 +70,26 @@ def test_dma_engines_reach_any_partition() -> None:
     return out
     """
     np.testing.assert_array_equal(run(body, X), np.concatenate([X[123:], X[:123]]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "place", "crossed"),
+    [(1024, "512 * k", False), (1024, "256 * k", True), (768, "256", True), (512, "256 * k", False)],
+)
+def test_a_matmul_writes_one_bank(columns: int, place: str, crossed: bool) -> None:
+    width = 512 if crossed or columns > 512 else 256
+    body = f"""
+    out = nl.ndarray((4, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    wide = nl.ndarray((128, {width}), dtype=nl.float32, buffer=nl.sbuf)
+    wide[...] = 1.0
+    acc = nl.zeros((4, {columns}), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.sequential_range(2):
+        acc[:, nl.ds({place}, {width})] += nisa.nc_matmul(t, wide)
+    nl.store(out, nl.copy(acc))
+    return out
+    """
+    if crossed:
+        assert refusal(body, [X]).name == "psum_bank_crossed"
+    else:
+        assert run(body, X).shape == (4, columns)
