@@ -124,6 +124,7 @@ class Op:
         hidden: part of an API call that the compiler expands late (nl.matmul's transposes): never hoisted.
         source: the API call.
         home: number of the loop body that the source wrote it in; fused bodies hold ops of several.
+        operations: of a tensor_scalar: ALU operations that it does.
     """
 
     kind: Kind
@@ -152,6 +153,7 @@ class Op:
     hidden: bool = False
     source: str = ""
     home: int = 0
+    operations: int = 1
 
     def tiles_read(self) -> tuple[Access, ...]:
         """Every tile the op depends on, what it accumulates onto included."""

@@ -12,8 +12,8 @@ class Constants(TensorEngine):
     """Lowerings of what is left."""
 
     def op_memset(self, instr: Instr) -> None:
-        """A constant tile. Matmul results in PSUM need none: the first matmul overwrites."""
-        if instr.dst.tensor in self.matmul_results:
+        """A constant tile. Matmul results in PSUM need no zeros: the first matmul overwrites."""
+        if instr.dst.tensor in self.matmul_results and not instr.attrs.get("value", "ones" in instr.op):
             return
         if not instr.dst.tensor.buffer.on_chip:
             return
@@ -29,7 +29,7 @@ class Constants(TensorEngine):
 
     def gpsimd(self, instr: Instr) -> None:
         """GpSimd instructions of the cost table: 150 + N."""
-        reads = [a for a in instr.args.values() if isinstance(a, Access)]
+        reads = [self.spread(a, a.shape[0]) for a in instr.args.values() if isinstance(a, Access)]
         self.emit(Kind.GPSIMD_MISC, Engine.GPSIMD, instr.dst, reads, values=_expressions(instr))
 
     op_iota = gpsimd
@@ -61,7 +61,7 @@ class Constants(TensorEngine):
 
     def vector_misc(self, instr: Instr) -> None:
         """VectorE instructions of the cost table that take N cycles."""
-        reads = [a for a in instr.args.values() if isinstance(a, Access)]
+        reads = [self.spread(a, a.shape[0]) for a in instr.args.values() if isinstance(a, Access)]
         elements = max([free_elements(instr.dst), *(free_elements(r) for r in reads)])
         self.emit(
             Kind.VECTOR_MISC, Engine.VECTOR, instr.dst, reads, elements=elements, per_element=1.0,

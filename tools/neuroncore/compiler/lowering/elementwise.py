@@ -53,7 +53,7 @@ class Elementwise(Emitter):
 
     def reciprocal(self, src: Access, dst: Access) -> None:
         """VectorE RECIPROCAL: two cycles an element (silu's and adamw's active times; the documented eight is wrong)."""
-        self.emit(Kind.RECIPROCAL, Engine.VECTOR, dst, [src], label="reciprocal")
+        self.emit(Kind.RECIPROCAL, Engine.VECTOR, dst, [self.spread(src, dst.shape[0])], label="reciprocal")
 
     def tensor_scalar(
         self, src: Access, dst: Access, ops: tuple[str | None, ...], side: tuple[Access, ...] = (), engine: str = "unknown",
@@ -84,6 +84,7 @@ class Elementwise(Emitter):
             [self.spread(src, dst.shape[0])],
             side_reads=side,
             label=label,
+            operations=sum(op is not None for op in ops),
             **fields,
         )
 
@@ -200,7 +201,7 @@ class Elementwise(Emitter):
     def op_tensor_scalar_reduce(self, instr: Instr) -> None:
         """VectorE, with the accumulator read at the end: MIN_II more cycles."""
         self.emit(
-            Kind.TENSOR_SCALAR, Engine.VECTOR, instr.dst, [self.tile(instr, "data")],
+            Kind.TENSOR_SCALAR, Engine.VECTOR, instr.dst, [self.spread(self.tile(instr, "data"), instr.dst.shape[0])],
             side_reads=tiles_of(instr, "operand0"), more_writes=instr.dsts[1:],
             extra_cycles=float(self.machine.min_cycles),
             per_element=RECIPROCAL_CYCLES if instr.attrs.get("op0") == "reciprocal" else None,
@@ -249,5 +250,5 @@ class Elementwise(Emitter):
 
     def op_tensor_copy_predicated(self, instr: Instr) -> None:
         """`tensor_copy_predicated`."""
-        reads = [a for a in instr.args.values() if isinstance(a, Access)]
+        reads = [self.spread(a, instr.dst.shape[0]) for a in instr.args.values() if isinstance(a, Access)]
         self.emit(Kind.SELECT, Engine.VECTOR, instr.dst, reads)

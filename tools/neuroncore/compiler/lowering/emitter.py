@@ -42,6 +42,9 @@ _LANE_BOUND = frozenset(
 )
 """Instructions that compute, lane by lane; plain copies can move between partitions by themselves."""
 
+_TWO_TILES = frozenset({Kind.TENSOR_TENSOR, Kind.SCAN, Kind.SELECT})
+"""Instructions of two tiles, not both in PSUM (`nki.isa.tensor_tensor`)."""
+
 _TENSOR_ENGINE_CALLS = frozenset({"matmul", "nc_matmul", "nc_matmul_mx", "transpose", "nc_transpose"})
 """Calls whose results in PSUM need no zero fill."""
 
@@ -84,6 +87,8 @@ class Emitter:
         fields.setdefault("mask", self.instr.mask)
         fields.setdefault("mask_shape", self.instr.mask_space)
         fields.setdefault("elements", max([free_elements(dst), *(free_elements(r) for r in reads)]))
+        if kind in _TWO_TILES:
+            reads = self._one_from_psum(dst, reads, bool(fields.get("accumulates")))
         if kind in _LANE_BOUND and dst.tensor.buffer.on_chip:
             lanes = self._lanes(dst, reads)
             reads = [self._beside(r, lanes) if r.shape[0] == dst.shape[0] else r for r in reads]
@@ -108,6 +113,19 @@ class Emitter:
         )
         self.out.append(op)
         return op
+
+    def _one_from_psum(self, dst: Access, reads: list[Access], accumulates: bool) -> list[Access]:
+        """Operands of which at most one is in PSUM, which VectorE reads through one port; others are copied first."""
+        taken = accumulates and dst.tensor.buffer is Buffer.PSUM
+        found = []
+        for access in reads:
+            if access.tensor.buffer is Buffer.PSUM and taken:
+                copied = self.temp(access.shape, access.dtype)
+                self.emit(Kind.COPY, Engine.SCALAR, copied, [access], label="copy")
+                access = copied
+            taken = taken or access.tensor.buffer is Buffer.PSUM
+            found.append(access)
+        return found
 
     # -- lanes ----------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,10 @@ class Reductions(Memory):
 
     def reduce(self, src: Access, dst: Access, label: str) -> None:
         """TENSOR_REDUCE over free axes on VectorE."""
-        self.emit(Kind.REDUCE, Engine.VECTOR, dst, [src], label=label, elements=free_elements(src))
+        self.emit(
+            Kind.REDUCE, Engine.VECTOR, dst, [self.spread(src, dst.shape[0])], label=label,
+            elements=free_elements(src),
+        )  # fmt: skip
 
     def op_tensor_reduce(self, instr: Instr) -> None:
         """`tensor_reduce`."""

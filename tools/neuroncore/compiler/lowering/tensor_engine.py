@@ -71,11 +71,21 @@ class TensorEngine(Reductions):
             x = turned
         self.matmul(instr, x, y)
 
+    def _in_sbuf(self, tile: Access) -> Access:
+        """An operand that repeats over partitions, as TensorE can read it."""
+        spread = self.spread(tile, tile.shape[0])
+        if spread is tile or spread.tensor.buffer is not Buffer.PSUM:
+            return spread
+        evicted = self.temp(spread.shape, spread.dtype)
+        self.emit(Kind.COPY, Engine.SCALAR, evicted, [spread], label="copy", mask=())
+        return evicted
+
     def matmul(self, instr: Instr, stationary: Access, moving: Access) -> None:
         """One or two LS+MM pairs; a masked moving operand still runs at the tile's full width.
 
         What the call claims of its operands makes it cheaper only where the kernel shows that it is so.
         """
+        stationary, moving = (self._in_sbuf(tile) for tile in (stationary, moving))
         claimed = bool(instr.attrs.get("is_stationary_onezero"))
         one_zero = claimed and self.contents.ones_and_zeros(stationary)
         turning = bool(instr.attrs.get("is_transpose")) and self.contents.identity(moving)
