@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..neuroncore.compiler.capacity import check_psum
-from ..neuroncore.compiler.lowering import lower
+from ..neuroncore.compiler import joined
 from ..neuroncore.errors import NKIError
 from ..neuroncore.ir import (
     Access,
@@ -82,7 +81,7 @@ def check_kernel(kernel: Kernel, before: Kernel) -> None:
         )
     try:
         # What the kernel's own tiles do not show: the tiles in PSUM of transposes and broadcasts that calls imply.
-        check_psum(lower(kernel, machine), machine)
+        joined(kernel, machine)
     except NKIError as error:
         raise RewriteError("psum", error.message) from None
 

@@ -17,14 +17,14 @@ from .program import Engine, Kind, Nest, Op, Program, Role, Transfer
 from .psum import place_in_psum
 from .renaming import rename_refilled
 
-__all__ = ["Engine", "Kind", "Nest", "Op", "Program", "Role", "Transfer", "compile_kernel"]
+__all__ = ["Engine", "Kind", "Nest", "Op", "Program", "Role", "Transfer", "compile_kernel", "joined"]
 
 
-def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
-    """Lower a kernel and run every pass, in the compiler's order.
+def joined(kernel: Kernel, machine: Machine) -> Program:
+    """Lower a kernel and join its loops: the passes after which it is known whether PSUM holds it.
 
     Raises:
-        NKIError: for a kernel that does not fit into the on-chip memories.
+        NKIError: if it does not.
     """
     program = lower(kernel, machine)
     overflow = psum_overflow(program, machine)
@@ -34,6 +34,16 @@ def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
     # the tiled step of AWS's attention tutorial, which keeps 512 KiB between them.
     if overflow is not None and psum_overflow(program, machine) is not None:
         raise overflow
+    return program
+
+
+def compile_kernel(kernel: Kernel, machine: Machine) -> Program:
+    """Lower a kernel and run every pass, in the compiler's order.
+
+    Raises:
+        NKIError: for a kernel that does not fit into the on-chip memories.
+    """
+    program = joined(kernel, machine)
     hoist(program, machine)
     merge_scalar_chains(program)
     rename_refilled(program, machine)

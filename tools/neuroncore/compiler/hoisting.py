@@ -42,7 +42,7 @@ class _Hoisting:
 
     def run(self) -> None:
         for op, loops in self.ops:
-            self.invariant[op] = {nest.var for nest in loops} if _movable(op) else set()
+            self.invariant[op] = {nest.var for nest in loops} - op.varies if _movable(op) else set()
         self._settle(self.invariant, self._stays_invariant)
         # Single rows kept for a later broadcast are not shared over part of their loops: mamba loads and broadcasts b
         # and c once per channel tile.
@@ -96,7 +96,7 @@ class _Hoisting:
                     return False
                 if use.write and var not in self.invariant[use.op]:
                     return False
-        return all(e.coefficient(var) == 0 for e in (*op.mask, *op.values))
+        return all(e.coefficient(var) == 0 for e in op.mask)
 
     # -- capacity ---------------------------------------------------------------------------------------------------
 

@@ -116,7 +116,6 @@ class Op:
         transfer: of a DMA.
         mask: conditions over loop variables and the axes of `mask_shape`.
         mask_shape: extents of the masked axes; the first is the partition axis.
-        values: index expressions that its result holds or depends on: of an iota, a predicate, a DMA's addresses.
         once: executed only in the first iteration of these loops (hoisted out of them).
         after_first: skipped in the joint first iteration of these loops.
         last_of: executed only in the joint last iteration of these loops.
@@ -125,6 +124,8 @@ class Op:
         source: the API call.
         home: number of the loop body that the source wrote it in; fused bodies hold ops of several.
         operations: of a tensor_scalar: ALU operations that it does.
+        varies: loops in whose iterations it does something else even to the same tiles: an iota, a predicate or addresses
+            of their indices, random numbers.
     """
 
     kind: Kind
@@ -145,7 +146,6 @@ class Op:
     transfer: Transfer | None = None
     mask: tuple[Affine, ...] = ()
     mask_shape: tuple[int, ...] = ()
-    values: tuple[Affine, ...] = ()
     once: frozenset[LoopVar] = frozenset()
     after_first: tuple[LoopVar, ...] = ()
     last_of: tuple[LoopVar, ...] = ()
@@ -154,6 +154,7 @@ class Op:
     source: str = ""
     home: int = 0
     operations: int = 1
+    varies: frozenset[LoopVar] = frozenset()
 
     def tiles_read(self) -> tuple[Access, ...]:
         """Every tile the op depends on, what it accumulates onto included."""

@@ -33,7 +33,7 @@ def substitute(
     for op in ops_of(body):
         map_accesses(op, lambda a: a.substitute(bindings))
         op.mask = tuple(m.substitute(bindings) for m in op.mask)
-        op.values = tuple(e.substitute(bindings) for e in op.values)
         op.once = frozenset(names.get(v, v) for v in op.once)
         op.after_first = tuple(names.get(v, v) for v in op.after_first)
         op.last_of = tuple(names.get(v, v) for v in op.last_of)
+        op.varies = frozenset(names.get(v, v) for v in op.varies)

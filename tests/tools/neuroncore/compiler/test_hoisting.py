@@ -1,5 +1,7 @@
 """What runs once, and what does not."""
 
+import pytest
+
 from tools.neuroncore.compiler import compile_kernel
 from tools.neuroncore.compiler.program import Kind, executions
 from tools.neuroncore.counters import total
@@ -113,3 +115,28 @@ def test_an_index_as_a_value_varies_with_the_loops_it_names(traced):
             for step in (4, 0)
         )
         assert (moving, still) == (12, 1)
+
+
+EVERY_TIME = {
+    "rows gathered by a pattern of the index": "idx = nisa.iota(p + 128 * i, dtype=nl.int32)\n    t = nl.load(x[idx[p, 0], f])",
+    "a selection by the index": "t = nisa.affine_select(pred=(f - 128 * i >= 0), on_true_tile=same, on_false_value=0.0)",
+    "random numbers": "t = nl.add(same, nl.rand((128, 512), dtype=nl.float32))",
+    "a copy from a place that is read": (
+        "idx = nl.load(w[i, 0:1, 0:1], dtype=nl.int32)\n"
+        "    t = nisa.tensor_copy_dynamic_src(same[p, idx[0, 0] + nl.arange(1)[None, :]])"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EVERY_TIME)
+def test_what_depends_on_the_iteration_otherwise_than_by_its_tiles_runs_in_each(traced, case):
+    body = f"""
+out = nl.ndarray((8, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+same = nl.load(x[p, f])
+for i in nl.affine_range(8):
+    {EVERY_TIME[case]}
+    nl.store(out[i, p, f], nl.add(nl.exp(t), same))
+return out
+"""
+    assert count(traced(body, x=(1024, 512), w=(8, 1, 1)), Kind.ACTIVATE) == 8

@@ -76,8 +76,10 @@ class _Lowering(Constants):
                 self.homes += 1
                 self.home = self.homes
                 self.loop = node
+                self.loops = (*self.loops, node)
                 inner = self.body(node.body)
                 self.loop = loop
+                self.loops = self.loops[:-1]
                 if inner and node.trips > 0:
                     self.out.append(Nest(node.var, node.kind, inner, node.line))
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir import Access, Affine, Instr
+from ...ir import Access, Instr
 from ..program import Engine, Kind
 from .emitter import ENGINES, free_elements, tiles_of
 from .tensor_engine import TensorEngine
@@ -30,7 +30,7 @@ class Constants(TensorEngine):
     def gpsimd(self, instr: Instr) -> None:
         """GpSimd instructions of the cost table: 150 + N."""
         reads = [self.spread(a, a.shape[0]) for a in instr.args.values() if isinstance(a, Access)]
-        self.emit(Kind.GPSIMD_MISC, Engine.GPSIMD, instr.dst, reads, values=_expressions(instr))
+        self.emit(Kind.GPSIMD_MISC, Engine.GPSIMD, instr.dst, reads)
 
     op_iota = gpsimd
     op_affine_select = gpsimd
@@ -81,9 +81,3 @@ class Constants(TensorEngine):
         """13 cycles per (count, mean, variance) triple (`nki.isa` cost table)."""
         data = self.tile(instr, "data")
         self.emit(Kind.VECTOR_MISC, Engine.VECTOR, instr.dst, [data], per_element=13 / 3)
-
-
-def _expressions(instr: Instr) -> tuple[Affine, ...]:
-    """Index expressions that a call takes as values."""
-    given = (instr.attrs.get("expr"), *(instr.attrs.get("pred") or ()))
-    return tuple(e for e in given if isinstance(e, Affine))

@@ -48,6 +48,9 @@ _TWO_TILES = frozenset({Kind.TENSOR_TENSOR, Kind.SCAN, Kind.SELECT})
 _TENSOR_ENGINE_CALLS = frozenset({"matmul", "nc_matmul", "nc_matmul_mx", "transpose", "nc_transpose"})
 """Calls whose results in PSUM need no zero fill."""
 
+_RANDOM = frozenset({"nl.rand", "nl.dropout", "nisa.dropout", "nisa.rng"})
+"""Calls whose result is another one every time."""
+
 _VECTOR_FREE = 512
 """Columns of one ones-matmul: a PSUM bank of fp32 (`nl.tile_size.psum_fmax`)."""
 
@@ -66,6 +69,7 @@ class Emitter:
         self.counter = 0
         self.identity_needed = False
         self.loop: Loop | None = None
+        self.loops: tuple[Loop, ...] = ()
         self.home = 0
         self.homes = 0
         outputs = {t.storage for t in kernel.outputs}
@@ -86,6 +90,8 @@ class Emitter:
         name = self.instr.op
         fields.setdefault("mask", self.instr.mask)
         fields.setdefault("mask_shape", self.instr.mask_space)
+        fields.setdefault("varies", _moving(self.instr, self.loops))
+        fields["side_reads"] = tuple(dict.fromkeys((*fields.pop("side_reads", ()), *indices_of(dst, *reads))))
         fields.setdefault("elements", max([free_elements(dst), *(free_elements(r) for r in reads)]))
         if kind in _TWO_TILES:
             reads = self._one_from_psum(dst, reads, bool(fields.get("accumulates")))
@@ -255,6 +261,23 @@ class Emitter:
             ),
         )
         return result
+
+
+def _moving(instr: Instr, loops: tuple[Loop, ...]) -> frozenset[LoopVar]:
+    """Loops in which an instruction does something else every time, whatever its tiles: patterns, random numbers."""
+    if instr.op in _RANDOM:
+        return frozenset(loop.var for loop in loops)
+    found: set[LoopVar] = set()
+    for value in instr.attrs.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Affine):
+                found.update(item.loops())
+    return frozenset(found)
+
+
+def indices_of(*accesses: Access) -> tuple[Access, ...]:
+    """Index tiles of indirect accesses."""
+    return tuple(e.tile for a in accesses for e in a.index if not isinstance(e, Affine))
 
 
 def free_elements(access: Access) -> int:

@@ -8,7 +8,7 @@ from ...ir import Access, Affine, Buffer, Instr
 from ..program import Engine, Kind, Role, Transfer
 from ..transfers import cut
 from .elementwise import Elementwise
-from .emitter import free_elements
+from .emitter import free_elements, indices_of
 
 
 class Memory(Elementwise):
@@ -38,7 +38,7 @@ class Memory(Elementwise):
             side = src if src_hbm else dst
             rows, pieces, size, single = side.shape[0], free_elements(side), side.dtype.itemsize, True
         scratch = src.tensor.storage in self.scratch or dst.tensor.storage in self.scratch
-        scattered = [side for side in (src, dst) if any(_varies(index) for index in _indices(side))]
+        scattered = [side for side in (src, dst) if any(_varies(index) for index in indices_of(side))]
         for side in scattered:
             after = (*after, self._descriptors(side, rows, pieces))
         transfer = Transfer(role, rows, pieces, size, single, src_hbm, dst_hbm, scratch, bool(scattered))
@@ -50,7 +50,7 @@ class Memory(Elementwise):
             [src],
             transfer=transfer,
             elements=free_elements(src),
-            side_reads=(*_indices(src, dst), *after),
+            side_reads=after,
         )
 
     def _descriptors(self, side: Access, rows: int, pieces: int) -> Access:
@@ -64,10 +64,12 @@ class Memory(Elementwise):
             Kind.GPSIMD_MISC,
             Engine.GPSIMD,
             made,
-            list(_indices(side)),
+            list(indices_of(side)),
             elements=rows * pieces,
             mask=(),
-            values=tuple(e if isinstance(e, Affine) else e.offset for e in side.index),
+            varies=frozenset(
+                v for e in side.index for v in (e if isinstance(e, Affine) else e.offset).loops()
+            ),
             label="descriptors",
         )
         return made
@@ -115,8 +117,3 @@ class Memory(Elementwise):
 def _varies(index: Access) -> bool:
     """Whether an index tile holds a position for every row, not one for the whole transfer."""
     return any(e.axes() for e in index.affine)
-
-
-def _indices(*accesses: Access) -> tuple[Access, ...]:
-    """Index tiles of indirect accesses."""
-    return tuple(e.tile for a in accesses for e in a.index if not isinstance(e, Affine))
