@@ -221,16 +221,17 @@ class Elementwise(Emitter):
         )  # fmt: skip
 
     def op_scalar_tensor_tensor(self, instr: Instr) -> None:
-        """`scalar_tensor_tensor`."""
+        """Two cycles an element wherever its operands are, unless all are narrow (`nki.isa` cost table)."""
         data = self.tile(instr, "data")
         other = instr.args.get("operand1")
         reads = [self.spread(data, instr.dst.shape[0])]
         if isinstance(other, Access):
             reads.append(self.spread(other, instr.dst.shape[0]))
         inverts = "reciprocal" in (instr.attrs.get("op0"), instr.attrs.get("op1"))
+        narrow = all(a.dtype.itemsize <= 2 for a in (*reads, instr.dst))
         self.emit(
             Kind.TENSOR_TENSOR, Engine.VECTOR, instr.dst, reads, side_reads=tiles_of(instr, "operand0"),
-            per_element=2 * RECIPROCAL_CYCLES if inverts else None,
+            per_element=2 * RECIPROCAL_CYCLES if inverts else None if narrow else 2.0,
         )  # fmt: skip
 
     def op_tensor_tensor_scan(self, instr: Instr) -> None:
