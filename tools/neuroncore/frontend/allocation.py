@@ -1,8 +1,8 @@
 """Direct allocation: ``ncc.sbuf.alloc(...)``, ``ncc.psum.mod_alloc(...)`` and their siblings.
 
-A kernel may choose the address of every tile. Results do not depend on addresses, so that they are checked and then
-forgotten; a kernel that chooses some must choose all, and may not call what needs tensors of its own (SDK 2.26, direct
-allocation guide).
+A kernel may choose the address of every tile. Addresses are checked and then forgotten: that they exist, and that no tile
+is read after another one was written over it. A kernel that chooses some must choose all, and may not call what needs
+tensors of its own (SDK 2.26, direct allocation guide). Of the later dialect's ``address=`` the second only is looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import NKIError
-from ..ir import Buffer, Kernel, Tensor
+from ..ir import Buffer, Kernel, Node, Tensor, walk
 from .session import Session, current
 
 MAX_PLACES_CHECKED = 4096
@@ -89,6 +89,7 @@ def place(tensor: Tensor, placement: Placement) -> None:
     session = current()
     session.allocation.direct.add(tensor)
     partitions, nbytes = tensor.shape[tensor.par_dim], tensor.free_bytes_per_partition
+    places = set()
     blocks = itertools.product(*(range(n) for n in tensor.block_shape))
     for index in itertools.islice(blocks, MAX_PLACES_CHECKED):
         address = placement.function(idx=index, pdim_size=partitions, fdim_size=nbytes)
@@ -100,6 +101,65 @@ def place(tensor: Tensor, placement: Placement) -> None:
                 line=session.line(),
                 remedy="choose an address within the memory, at a partition that the size of the tile allows",
             )
+        places.add(address)
+    if len(places) == 1:
+        *banks, partition, byte = places.pop()
+        start = byte + (banks[0] * session.machine.psum_bank_bytes if banks else 0)
+        remember(tensor, partition, start)
+
+
+def remember(tensor: Tensor, partition: int, byte: int) -> None:
+    """Note where a tensor lies."""
+    rows = range(partition, partition + tensor.shape[tensor.par_dim])
+    room = range(byte, byte + tensor.free_bytes_per_partition)
+    current().allocation.spans[tensor] = str(tensor.buffer), rows, room
+
+
+def check_overwritten(session: Session, body: list[Node]) -> None:
+    """Refuse kernels that read a tile after another one was written, as a whole, to where it lies.
+
+    Looked at in program order, the first iteration of every loop, and only where nothing of the tile itself was written
+    in between.
+
+    Raises:
+        NKIError: `overlapping_allocation`.
+    """
+    spans = session.allocation.spans
+    if session.allocation.forced_auto or len(spans) < 2:
+        return
+    neighbours: dict[tuple[str, int], list[Tensor]] = {}
+    for tensor, (memory, _, room) in spans.items():
+        for chunk in range(room.start // _CHUNK, (room.stop - 1) // _CHUNK + 1):
+            neighbours.setdefault((memory, chunk), []).append(tensor)
+    over: dict[Tensor, Tensor] = {}
+    for instr, _ in walk(body):
+        for access in instr.reads():
+            if access.tensor in over:
+                other = over[access.tensor]
+                raise NKIError(
+                    "overlapping_allocation",
+                    f"`{access.tensor.name}` is read after `{other.name}` was written to where it lies",
+                    line=instr.line,
+                    remedy="give them addresses that do not overlap, or use the one up before the other is written",
+                )
+        for access in instr.dsts:
+            tensor = access.tensor
+            over.pop(tensor, None)
+            if tensor not in spans or instr.mask or access != tensor.whole():
+                continue
+            memory, rows, room = spans[tensor]
+            chunks = range(room.start // _CHUNK, (room.stop - 1) // _CHUNK + 1)
+            for other in {o for chunk in chunks for o in neighbours[memory, chunk]} - {tensor}:
+                _, other_rows, other_room = spans[other]
+                if _meet(rows, other_rows) and _meet(room, other_room):
+                    over[other] = tensor
+
+
+_CHUNK = 2048
+
+
+def _meet(a: range, b: range) -> bool:
+    return a.start < b.stop and b.start < a.stop
 
 
 def _fault(tensor: Tensor, address: Any, partitions: int, nbytes: int) -> str | None:

@@ -118,11 +118,13 @@ class Allocations:
     Attributes:
         direct: tensors with an address of the kernel's choosing; from the first one on the kernel is an *allocated* one.
         forced_auto: whether the kernel is decorated so that its addresses are ignored.
+        spans: where on chip those lie that have one place: memory, partitions and bytes, from and to.
         implicit: errors that hold if the kernel turns out to be an allocated one, in order of occurrence.
     """
 
     direct: set[Tensor] = dataclasses.field(default_factory=set)
     forced_auto: bool = False
+    spans: dict[Tensor, tuple[str, range, range]] = dataclasses.field(default_factory=dict)
     implicit: list[NKIError] = dataclasses.field(default_factory=list)
 
 

@@ -25,7 +25,7 @@ from ..errors import KernelHostError, KernelSyntaxError, NKIError, TraceLimitErr
 from ..ir import Affine, Buffer, Kernel, Loop, LoopKind, LoopVar, Tensor, TensorKind
 from . import loops
 from .accumulation import settle
-from .allocation import check_allocation
+from .allocation import check_allocation, check_overwritten
 from .arch import Architecture, architecture
 from .dependences import check_dependencies
 from .index import IndexExpr
@@ -441,6 +441,7 @@ class _Tracing:
             signature=names,
         )
         check_allocation(session, traced)
+        check_overwritten(session, session.top)
         return traced
 
     def _any_instance(

@@ -13,6 +13,7 @@ from ...errors import NKIError
 from ...ir import Buffer
 from .. import emit, loops
 from .. import language as beta1
+from ..allocation import remember
 from ..index import DynamicSlice, arange
 from ..language import creation, elementwise, grid, memory, reductions
 from ..language.limits import TileSize
@@ -38,7 +39,11 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = None, name: str = "", address:
             line=current().line(),
             remedy="put the partition dimension first and keep tiles in a Python list",
         )
-    return creation.ndarray(shape, dtype, buffer=buffer, name=name)
+    made = creation.ndarray(shape, dtype, buffer=buffer, name=name)
+    pair = address if isinstance(address, tuple) else ()
+    if made.buffer.on_chip and len(pair) == 2 and all(type(n) is int and n >= 0 for n in pair):
+        remember(made.access.tensor, *pair)
+    return made
 
 
 @_register("zeros", "vector or gpsimd")
