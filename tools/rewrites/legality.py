@@ -80,10 +80,10 @@ def check_kernel(kernel: Kernel, before: Kernel) -> None:
             "sbuf", f"{needed // 1024} KiB per partition would be live at once, of {limit // 1024}"
         )
     try:
-        # What the kernel's own tiles do not show: the tiles in PSUM of transposes and broadcasts that calls imply.
+        # What the tiles of the kernel do not show: those in PSUM of transposes and broadcasts that calls imply.
         joined(kernel, machine)
     except NKIError as error:
-        raise RewriteError("psum", error.message) from None
+        raise RewriteError(error.name.partition("_")[0], error.message) from None
 
 
 def _repeated_writes(kernel: Kernel) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..ir import Kernel
 from ..machine import Machine
-from .capacity import fit, psum_overflow
+from .capacity import check_rows, fit, psum_overflow
 from .chains import merge_scalar_chains
 from .fills import distribute_fills
 from .fusion import fuse_nests
@@ -21,12 +21,13 @@ __all__ = ["Engine", "Kind", "Nest", "Op", "Program", "Role", "Transfer", "compi
 
 
 def joined(kernel: Kernel, machine: Machine) -> Program:
-    """Lower a kernel and join its loops: the passes after which it is known whether PSUM holds it.
+    """Lower a kernel and join its loops: the passes after which it is known whether PSUM and single partitions hold it.
 
     Raises:
-        NKIError: if it does not.
+        NKIError: if they do not.
     """
     program = lower(kernel, machine)
+    check_rows(program, machine)
     overflow = psum_overflow(program, machine)
     distribute_fills(program)
     fuse_nests(program)

@@ -36,6 +36,8 @@ _LARGE_TILE_SHARE = 8
 """Tiles of at least this fraction of SBUF leave one by one."""
 _WORTH_STREAMING_SHARE = 64
 """Arrays used in several passes leave only if they take at least this fraction of SBUF: constants stay."""
+_ROW_GRID = 32
+"""Partitions from one on which an engine can start to the next."""
 _SMALLEST = 256
 """Bytes per partition of a tile below which nothing is worth a spill: row statistics stay."""
 
@@ -52,32 +54,13 @@ def fit(program: Program, machine: Machine) -> None:
 def psum_overflow(program: Program, machine: Machine) -> NKIError | None:
     """Why a program keeps more matmul results in PSUM than it holds, or None: nothing is ever spilled from there.
 
-    Asked of what the kernel itself has put there, before the compiler adds to it. A tensor takes the bytes of what one
-    iteration of its scope touches, from its first to its last use; through loops that carry it, all the time. The error
-    names the line where most is live.
+    Asked of what the kernel itself has put there, before the compiler adds to it. The error names the line where most is
+    live.
     """
     capacity = int(machine.psum_banks) * int(machine.psum_bank_bytes)
-    spans: dict[Nest, tuple[int, int]] = {}
-    for position, (_, loops) in enumerate(program.walk()):
-        for nest in loops:
-            spans[nest] = (spans.get(nest, (position, 0))[0], position)
-    changes: dict[int, int] = {}
-    for life in lifetimes(program).values():
-        if life.tensor.buffer is Buffer.PSUM:
-            carrying = [spans[inner[0]] for use in life.uses if (inner := life.inner_loops(use))]
-            used = [(use.position, use.position) for use in (life.uses[0], life.uses[-1])]
-            first = min(start for start, _ in (*used, *carrying))
-            last = max(end for _, end in (*used, *carrying))
-            changes[first] = changes.get(first, 0) + life.footprint_bytes()
-            changes[last + 1] = changes.get(last + 1, 0) - life.footprint_bytes()
-    live = most = where = 0
-    for position in sorted(changes):
-        live += changes[position]
-        if live > most:
-            most, where = live, position
-    if most <= capacity:
+    most, op = _most_live(program, [t for t in lifetimes(program).values() if t.tensor.buffer is Buffer.PSUM])
+    if op is None or most <= capacity:
         return None
-    op = next(op for k, (op, _) in enumerate(program.walk()) if k == where)
     return NKIError(
         "psum_capacity_exceeded",
         f"{most / 1024:.4g} KiB per partition of matmul results are kept in psum at once, which has "
@@ -85,6 +68,57 @@ def psum_overflow(program: Program, machine: Machine) -> NKIError | None:
         line=op.line,
         remedy="copy results to sbuf before starting others, or block the loops so that fewer are open at a time",
     )
+
+
+def check_rows(program: Program, machine: Machine) -> None:
+    """Refuse kernels that keep more on single partitions than the four have on which engines can read one.
+
+    They are no part of `fit`, which takes their room for nothing.
+
+    Raises:
+        NKIError: where most is live, if that is too much.
+    """
+    capacity = int(machine.partitions) // _ROW_GRID * int(machine.sbuf_usable_bytes)
+    rows = [
+        life
+        for life in lifetimes(program).values()
+        if life.tensor.buffer is Buffer.SBUF and life.tensor.shape[life.tensor.par_dim] == 1
+    ]
+    most, op = _most_live(program, rows)
+    if op is not None and most > capacity:
+        raise NKIError(
+            "sbuf_capacity_exceeded",
+            f"{most / 1024:.4g} KiB of tiles on one partition are kept at once; the partitions that engines can read "
+            f"alone have {capacity / 1024:.0f} KiB",
+            line=op.line,
+            remedy="load single rows where they are used, or spread them over partitions",
+        )
+
+
+def _most_live(program: Program, lives: list[Lifetime]) -> tuple[int, Op | None]:
+    """The most bytes per partition of some tensors that are live together, and the op where that is.
+
+    A tensor takes the bytes of what one iteration of its scope touches, from its first to its last use; through loops
+    that carry it, all the time.
+    """
+    spans: dict[Nest, tuple[int, int]] = {}
+    for position, (_, loops) in enumerate(program.walk()):
+        for nest in loops:
+            spans[nest] = (spans.get(nest, (position, 0))[0], position)
+    changes: dict[int, int] = {}
+    for life in lives:
+        carrying = [spans[inner[0]] for use in life.uses if (inner := life.inner_loops(use))]
+        used = [(use.position, use.position) for use in (life.uses[0], life.uses[-1])]
+        first = min(start for start, _ in (*used, *carrying))
+        last = max(end for _, end in (*used, *carrying))
+        changes[first] = changes.get(first, 0) + life.footprint_bytes()
+        changes[last + 1] = changes.get(last + 1, 0) - life.footprint_bytes()
+    live = most = where = 0
+    for position in sorted(changes):
+        live += changes[position]
+        if live > most:
+            most, where = live, position
+    return most, next((op for k, (op, _) in enumerate(program.walk()) if k == where), None)
 
 
 @dataclasses.dataclass(eq=False, slots=True)

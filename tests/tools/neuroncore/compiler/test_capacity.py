@@ -176,3 +176,21 @@ def test_products_that_cannot_be_handed_on_in_one_loop_are_all_open(traced):
     with pytest.raises(NKIError) as caught:
         compile_kernel(traced(PASSED_ON.format(read="63 - i"), x=(128, 512)), TRN1)
     assert caught.value.name == "psum_capacity_exceeded"
+
+
+ROWS = """
+out = nl.ndarray(({rows}, 16384), dtype=x.dtype, buffer=nl.shared_hbm)
+kept = nl.ndarray(({rows}, nl.par_dim(1), 16384), dtype=nl.float32, buffer=nl.sbuf)
+for r in nl.affine_range({rows}):
+    kept[r] = nl.load(x[nl.ds(r, 1), :])
+for r in nl.affine_range({rows}):
+    nl.store(out[nl.ds(r, 1), :], nl.exp(kept[r]))
+return out
+"""
+
+
+def test_rows_on_one_partition_have_the_room_of_the_four_that_engines_can_start_at(traced):
+    compile_kernel(traced(ROWS.format(rows=9), x=(9, 16384)), TRN1)
+    with pytest.raises(NKIError, match="on one partition") as caught:
+        compile_kernel(traced(ROWS.format(rows=12), x=(12, 16384)), TRN1)
+    assert caught.value.name == "sbuf_capacity_exceeded"
