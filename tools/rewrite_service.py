@@ -6,10 +6,13 @@ from .backends import ArrayType
 from .backends.simulator import SimulatorBackend
 from .channel import SharedArrays
 from .kernel_service import refuse
-from .rewrites import applicable
+from .rewrites import applicable, matching
 from .rewrites.printer import print_kernel
 from .rewrites.refusal import RewriteError
 from .worker import Answer, Fault, Operation
+
+MOST_WORK = 80_000
+"""Instructions that trying options goes over at most, which takes some 20 s; a kernel of a hundred has 800 options tried."""
 
 
 def preload() -> None:
@@ -21,14 +24,19 @@ def operations() -> dict[str, Operation]:
     return {"list": _list, "apply": _apply, "carry_out": _carry_out}
 
 
-def _options(fields: dict[str, Any], source: str) -> tuple[Any, list[tuple[Any, Any]]]:
+def _traced(fields: dict[str, Any], source: str) -> Any:
     refuse(source)
     arguments = [
         ArrayType(tuple(argument["shape"]), argument["dtype"]) if isinstance(argument, dict) else argument
         for argument in fields["arguments"]
     ]
-    kernel = SimulatorBackend().compile(source, arguments, fields["target"]).ir
-    return kernel, list(applicable(kernel))
+    return SimulatorBackend().compile(source, arguments, fields["target"]).ir
+
+
+def _options(fields: dict[str, Any], source: str) -> tuple[Any, list[tuple[Any, Any]]]:
+    kernel = _traced(fields, source)
+    size = sum(1 for _ in kernel.walk())
+    return kernel, applicable(kernel, most_tried=MOST_WORK // max(1, size))
 
 
 def _list(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
@@ -62,8 +70,8 @@ def _apply(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> A
 def _carry_out(fields: dict[str, Any], tail: bytes, arrays: list[SharedArrays]) -> Answer:
     source = _text(tail)
     for step in fields["steps"]:
-        kernel, options = _options(fields, source)
-        found = next((pair for pair in options if pair[1].describe() == step), None)
+        kernel = _traced(fields, source)
+        found = matching(kernel, step)
         if found is None:
             raise Fault("rejected", "unknown_option", f"the kernel has no option {step!r}")
         source = _applied(kernel, *found)

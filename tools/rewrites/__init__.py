@@ -70,9 +70,52 @@ def rewrite_named(name: str) -> Rewrite[Option]:
     raise KeyError(name)
 
 
-def applicable(kernel: Kernel) -> list[tuple[Rewrite[Option], Option]]:
-    """Every rewrite with every option that it accepts for a kernel, in the order of `REWRITES`."""
-    return [(rewrite, option) for rewrite in REWRITES for option in rewrite.analyze(kernel)]
+def applicable(kernel: Kernel, most_tried: int | None = None) -> list[tuple[Rewrite[Option], Option]]:
+    """Every rewrite with every option that it accepts for a kernel, in the order of `REWRITES`.
+
+    Args:
+        kernel: what to look at; it is not changed.
+        most_tried: options that are tried at most, evenly chosen from all that every rewrite offers; None for all. Trying
+            one costs as much as carrying it out, and long unrolled kernels offer thousands.
+    """
+    offered = {rewrite: list(rewrite.candidates(kernel)) for rewrite in REWRITES}
+    shares = _shares([len(options) for options in offered.values()], most_tried)
+    return [
+        (rewrite, option)
+        for (rewrite, options), share in zip(offered.items(), shares, strict=True)
+        for option in _spread(options, share)
+        if rewrite.accepts(kernel, option)
+    ]
+
+
+def matching(kernel: Kernel, sentence: str) -> tuple[Rewrite[Option], Option] | None:
+    """The rewrite and the option that a sentence describes, whether or not it can be carried out."""
+    return next(
+        (
+            (rewrite, option)
+            for rewrite in REWRITES
+            for option in rewrite.candidates(kernel)
+            if option.describe() == sentence
+        ),
+        None,
+    )
+
+
+def _shares(numbers: list[int], most: int | None) -> list[int]:
+    """How many of each to take so that there are `most` in all: as equal as the numbers let them be."""
+    if most is None or sum(numbers) <= most:
+        return numbers
+    level = next(n for n in range(max(numbers), -1, -1) if sum(min(n, number) for number in numbers) <= most)
+    return [min(level, number) for number in numbers]
+
+
+def _spread(options: list[Option], share: int) -> list[Option]:
+    """That many of the options, from the last and evenly back to the first."""
+    return (
+        options
+        if share == len(options)
+        else [options[-1 - k * len(options) // share] for k in range(share)][::-1]
+    )
 
 
 __all__ = [
@@ -81,6 +124,7 @@ __all__ = [
     "Rewrite",
     "RewriteError",
     "applicable",
+    "matching",
     "print_kernel",
     "rewrite_named",
 ]

@@ -59,14 +59,15 @@ class Rewrite(abc.ABC, Generic[O]):
         """
         if machine is not None:
             kernel = dataclasses.replace(kernel, target=machine.name)
-        out = []
-        for option in self.candidates(kernel):
-            try:
-                self.apply(kernel, option)
-            except RewriteError:
-                continue
-            out.append(option)
-        return out
+        return [option for option in self.candidates(kernel) if self.accepts(kernel, option)]
+
+    def accepts(self, kernel: Kernel, option: O) -> bool:
+        """Whether `apply` carries out an option."""
+        try:
+            self.apply(kernel, option)
+        except RewriteError:
+            return False
+        return True
 
     def candidates(self, kernel: Kernel) -> Iterator[O]:
         """Options that look possible; `analyze` keeps those that `apply` accepts."""

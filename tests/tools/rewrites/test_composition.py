@@ -12,7 +12,7 @@ from tools import neuroncore
 from tools.neuroncore import trace
 from tools.neuroncore.ir import Kernel, fingerprint
 from tools.neuroncore.machine import machine_for
-from tools.rewrites import REWRITES, RewriteError, applicable, print_kernel, rewrite_named
+from tools.rewrites import REWRITES, RewriteError, applicable, matching, print_kernel, rewrite_named
 
 STEPS = 5
 
@@ -95,6 +95,30 @@ def test_every_listed_option_can_be_applied(case):
     for rewrite, option in found:
         rewrite.apply(kernel.kernel, option)
         assert option.describe()[0].isupper() and "\n" not in option.describe()
+
+
+@pytest.mark.parametrize("most", [1, 7, 20, 10_000])
+def test_no_more_options_are_tried_than_asked_for_and_every_rewrite_has_its_share(most):
+    problem = load_problem("silu")
+    reference = problem.reference(small=True)
+    kernel = trace(problem.baseline_source(), reference.to_nki(reference.inputs(0)))
+    everything = applicable(kernel)
+    found = applicable(kernel, most)
+    assert len(found) <= most
+    assert [pair for pair in everything if pair in found] == found
+    if most == 10_000:
+        assert found == everything
+    if most == 20:
+        assert len({rewrite.name for rewrite, _ in found}) > 3
+
+
+def test_a_sentence_finds_its_option_again():
+    problem = load_problem("silu")
+    reference = problem.reference(small=True)
+    kernel = trace(problem.baseline_source(), reference.to_nki(reference.inputs(0)))
+    for rewrite, option in applicable(kernel):
+        assert matching(kernel, option.describe()) == (rewrite, option)
+    assert matching(kernel, "Make it fast.") is None
 
 
 def test_the_targets_memory_decides_what_fits(case):
