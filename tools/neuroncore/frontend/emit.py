@@ -11,7 +11,7 @@ from ..dtypes import FLOAT32, Dtype, as_dtype, is_integer, of_scalar, promote
 from ..errors import NKIError
 from ..ir import Access, Affine, Buffer, Indirect, Instr, LoopVar, Operand, identity_index
 from .index import Condition, IndexExpr, broadcast_shapes
-from .operand import check_bounds, check_place, mask_parts, new_tile, operand
+from .operand import check_bounds, check_mask, check_place, mask_parts, new_tile, operand
 from .session import Session, current, in_kernel
 from .subscript import RuntimeIndex
 from .tile import MaskedTile, Tile
@@ -114,6 +114,8 @@ def emit_into(
     else:
         conditions = mask if isinstance(mask, tuple) else mask_parts(mask, mask_ndim or len(dsts[0].shape))
     instr = Instr(op, dsts, args, attrs, conditions, dsts[0].tensor.line if fresh else session.line())
+    if conditions:
+        check_mask(op, conditions, instr.mask_space[0])
     for name, value in args.items():
         if isinstance(value, Access):
             check_bounds(value, _over_operand(op, name, attrs or {}, conditions))

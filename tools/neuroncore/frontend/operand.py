@@ -164,6 +164,9 @@ DMA_CALLS = frozenset(
 TENSOR_CALLS = frozenset(["nisa.nc_matmul", "nl.matmul", "nl.transpose", "nisa.nc_transpose"])
 """Calls that the tensor engine executes, whose results lie in one bank of PSUM each."""
 
+_QUADRANT = 32
+"""Partitions from one on which an engine can start to the next."""
+
 _MOST_STARTS = 1 << 12
 """Places of a tile in different iterations up to which each is looked at."""
 
@@ -177,6 +180,40 @@ def check_place(op: str, access: Access, *, written: bool = False) -> None:
     check_partitions(op, access)
     if written and op in TENSOR_CALLS and access.tensor.buffer is Buffer.PSUM:
         check_bank(op, access)
+
+
+def check_mask(op: str, mask: tuple[Affine, ...], rows: int) -> None:
+    """Refuse masks that leave an engine's instruction partitions from one on where it cannot start.
+
+    Args:
+        op: canonical API name.
+        mask: conditions over the axes of the iteration space, whose first one runs over partitions.
+        rows: extent of that axis.
+
+    Raises:
+        NKIError: `invalid_partition_access`.
+    """
+    if op in DMA_CALLS or op in TENSOR_CALLS:
+        return
+    for condition in mask:
+        step = condition.coefficient(0)
+        if step <= 0 or condition.axes() != (0,):
+            continue
+        values = {condition.const}
+        for loop in condition.loops():
+            if len(values) * loop.trips > _MOST_STARTS:
+                return
+            values = {v + condition.coefficient(loop) * k for v in values for k in range(loop.trips)}
+        starts = {-(v // step) for v in values}
+        wrong = [start for start in starts if 0 < start < rows and start % _QUADRANT]
+        if wrong:
+            raise NKIError(
+                "invalid_partition_access",
+                f"the mask of '{op.rpartition('.')[2]}' leaves partitions from {min(wrong)} on; the engines start at 0, "
+                "32, 64 or 96",
+                line=current().line(),
+                remedy="mask the load or the store instead (DMA engines reach any partition), or select with nl.where",
+            )
 
 
 def check_bank(op: str, access: Access) -> None:

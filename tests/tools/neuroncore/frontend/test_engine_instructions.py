@@ -415,7 +415,7 @@ MASKED = {
     [
         ("(f < 30)", lambda p, f: f < 30),
         ("(p < 20)", lambda p, f: p < 20),
-        ("((f > p) & (p > 3))", lambda p, f: (f > p) & (p > 3)),
+        ("((f > p) & (p > 31))", lambda p, f: (f > p) & (p > 31)),
     ],
 )
 @pytest.mark.parametrize("name", MASKED)

@@ -73,6 +73,33 @@ def test_dma_engines_reach_any_partition() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "refused"),
+    [
+        ("i >= 5", True),
+        ("i < 5", False),
+        ("i >= 32 * k", False),
+        ("i + 5 * k >= 40", True),
+        ("i >= 128 * k", False),
+    ],
+)
+def test_a_mask_leaves_partitions_that_engines_can_start_at(condition: str, refused: bool) -> None:
+    body = f"""
+    out = nl.ndarray((128, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    i, j = nl.arange(128)[:, None], nl.arange(4)[None, :]
+    for k in nl.sequential_range(3):
+        t[i, j] = nl.negative(t[i, j], mask=({condition}))
+    nl.store(out[i, j], t, mask=(i >= 5))
+    nl.store(out[i, j], t, mask=(i < 5))
+    return out
+    """
+    if refused:
+        assert refusal(body, [X]).name == "invalid_partition_access"
+    else:
+        assert run(body, X).shape == X.shape
+
+
+@pytest.mark.parametrize(
     ("columns", "place", "crossed"),
     [(1024, "512 * k", False), (1024, "256 * k", True), (768, "256", True), (512, "256 * k", False)],
 )
