@@ -63,7 +63,8 @@ async def summed_up(shared: Services, state: State) -> dict[str, Any]:
         "best_percent_of_peak": best.percent_of_peak,
         "kernels_evaluated": counts.evaluated,
         "kernels_correct": counts.correct,
-        "iterations": state["round"],
+        # Not the state's round: that one may just have begun when a person stops the run.
+        "iterations": await shared.record.rounds_done(),
         "tokens": spent.tokens,
         "usd": round(spent.usd, 6),
         "wall_s": round(spent.wall_s, 3),

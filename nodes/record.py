@@ -171,6 +171,11 @@ class Record:
 
         await asyncio.to_thread(write)
 
+    async def rounds_done(self) -> int:
+        """Rounds that were searched to their end."""
+        found = await asyncio.to_thread(self._ledger.problem, self.run_id, self.problem)
+        return found.rounds_done if found is not None else 0
+
     async def counts(self) -> Counts:
         """Kernels evaluated and correct."""
         return await asyncio.to_thread(self._ledger.counts, self.run_id, problem=self.problem)

@@ -92,6 +92,7 @@ async def test_a_drained_run_resumes_to_the_same_end(stand_in, after):
     with pytest.raises(RunStopped) as stopped:
         await aoptimize(stand_in.problem, stand_in.quick, on_event=stop, control=control)
     assert stopped.value.result is not None
+    assert stopped.value.result.iterations == (after in ("round_finished", "learned")), "whole rounds only"
     run_id = stopped.value.run_id
     with ledger_of(stand_in) as ledger:
         assert ledger.run(run_id).status is RunStatus.STOPPED
