@@ -44,7 +44,7 @@ class Record:
         self.run_id = run_id
         self.problem = problem
         self._period = period
-        self._timed = 0.0
+        self._began = self._timed = time.monotonic()
 
     async def find_call(self, key: str, run_id: str | None = None) -> RecordedCall | None:
         """The call with that key in this run, or in another one."""
@@ -78,6 +78,7 @@ class Record:
             latency_s=call.latency_s,
         )
         await asyncio.to_thread(self._ledger.put_model_call, row)
+        await self.keep_time()
 
     async def source(self, kernel_id: str) -> str:
         """The text of a kernel that this or another run has kept.
@@ -233,7 +234,7 @@ class Record:
         now = time.monotonic()
         if now - self._timed >= TIMED_EVERY_S or at_once:
             self._timed = now
-            await asyncio.to_thread(self._ledger.touch_period, self._period)
+            await asyncio.to_thread(self._ledger.touch_period, self._period, now - self._began)
 
     async def set_status(self, status: RunStatus, note: str = "") -> None:
         """Say how the run stands."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import select, update
@@ -122,10 +123,14 @@ class Runs(Section):
             session.flush()
             return period.id
 
-    def touch_period(self, period_id: int) -> None:
-        """Note that the work still goes on."""
+    def touch_period(self, period_id: int, worked_s: float) -> None:
+        """Note that the work still goes on, `worked_s` seconds after it began.
+
+        These are not taken from the clock on the wall, which can be set, and goes on while a machine sleeps.
+        """
         with self._database.write() as session:
-            session.execute(update(Period).where(Period.id == period_id).values(seen_at=now()))
+            period = session.get_one(Period, period_id)
+            period.seen_at = period.began_at + timedelta(seconds=worked_s)
 
     def wall_s(self, run_id: str) -> float:
         """Seconds worked on a run over all its periods; a killed period counts up to its last touch."""
