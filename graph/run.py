@@ -20,12 +20,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langgraph.types import Command
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memory_store.checkpoint import open_checkpointer
 from memory_store.errors import UnknownRun
 from memory_store.home import Home, find_home
 from memory_store.ledger import Ledger, RunRecord, RunStatus
+from nodes.complaint import complaint
 from nodes.context import Caps, RunContext, Series
 from nodes.endpoint import EndpointError
 from nodes.finish import summed_up
@@ -183,7 +184,8 @@ async def aresume(
         home: as in `aoptimize`.
 
     Raises:
-        RunError, memory_store.errors.MemoryStoreError: as `aoptimize`, or there is no such run.
+        RunError: as `aoptimize`, or a change makes no sense.
+        memory_store.errors.MemoryStoreError: as `aoptimize`, or there is no such run.
     """
     record = await asyncio.to_thread(_find, _home(home), run_id)
     context = RunContext.model_validate(record.settings)
@@ -196,7 +198,11 @@ async def aresume(
         changes["series"] = series
     # The same limits again are no reason to begin a round that they leave no room for.
     extended = iterations is not None or (caps is not None and caps != context.caps)
-    context = context.model_copy(update=changes)
+    try:
+        # Before it is kept: a run whose settings cannot be read could never be resumed again.
+        context = RunContext.model_validate(dict(context) | changes)
+    except ValidationError as error:
+        raise RunError(complaint(error, RunContext)) from error
     if changes:
         await asyncio.to_thread(_keep_settings, _home(home), record.id, context)
     drive = _Drive(record.id, context, on_event, on_question, control, handle_signals, home)

@@ -165,7 +165,7 @@ def resume(
         str,
         typer.Argument(help="A run's id, how it begins, or `last`; see: accelopt runs", show_default=False),
     ],
-    iterations: Annotated[int | None, typer.Option(help="Go on to this many rounds.")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Go on to this many rounds.")] = None,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
     max_seconds: MaxTime = None,
@@ -218,7 +218,10 @@ def replay(
         if ledger is None:
             raise CommandError("there are no runs yet; accelopt optimize makes some")
         record = ledger.find_run(run)
-        (begun,) = ledger.problems(record.id)
+        problems = ledger.problems(record.id)
+        if not problems:
+            raise CommandError(f"run {record.id} was cut off before it began: there is nothing to replay")
+        (begun,) = problems
         tried = max((one.round for one in ledger.candidates(record.id)), default=0)
     given: Any = begun.definition if "kernel" in begun.definition else begun.problem
     done = begun.rounds_done

@@ -111,6 +111,13 @@ async def test_a_finished_run_tells_its_result_again(stand_in):
     assert len(stand_in.calls) == before
 
 
+async def test_a_change_that_makes_no_sense_is_refused_before_it_is_kept(stand_in):
+    done = await aoptimize(stand_in.problem, stand_in.quick)
+    with pytest.raises(RunError, match="iterations cannot be -3"):
+        await aresume(done.run_id, iterations=-3)
+    assert await aresume(done.run_id) == done
+
+
 async def test_a_finished_run_can_go_on_for_more_rounds(stand_in):
     longer = stand_in.quick.model_copy(update={"iterations": 5})
     undisturbed = await aoptimize(stand_in.problem, longer)

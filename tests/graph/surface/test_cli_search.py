@@ -7,6 +7,7 @@ import pytest
 
 from graph.cli.entry import run
 from graph.cli.search import RESULT_FIELDS
+from memory_store.ledger import Ledger
 from nodes.endpoint import EndpointError, Fault
 
 SIZE = ["--beam", "2", "--plans", "3", "--samples", "1", "--iterations", "2"]
@@ -90,6 +91,14 @@ def test_a_home_that_cannot_be_written_can_be_read(home, own, capsys, monkeypatc
         said = capsys.readouterr()
         assert said.err == "" and (done["run_id"] in said.out or "report.html" in said.out)
     assert sorted(home.root.iterdir()) == before, "something was left beside the ledger"
+
+
+def test_a_run_that_had_not_begun_cannot_be_replayed(home, capsys, monkeypatch):
+    monkeypatch.delenv("ACCELOPT_DEBUG", raising=False)
+    with Ledger(home.ledger_url) as ledger:
+        ledger.start_run("r-1", problems=["silu"], settings={}, seed=0, target="trn1", backend="simulator")
+    assert run(["replay", "r-1"]) == 1
+    assert "r-1 was cut off before it began: there is nothing to replay" in capsys.readouterr().err
 
 
 def test_a_capped_run_replays_and_its_round_is_finished_under_a_higher_cap(own, capsys):
