@@ -157,7 +157,7 @@ def test_what_the_worker_that_ran_a_text_says_of_it_counts_for_nothing(
 def test_a_speed_that_no_machine_has_is_suspect(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.verification.peak_ms", lambda work, target: 1e3)
+    monkeypatch.setattr("tools.verification.peak_ms", lambda work, target, narrow: 1e3)
     found = evaluate(evaluator, BASELINE, stage=Stage.screen)
     assert found.status is Status.suspect
     assert found.verification.failure.check is Check.latency

@@ -42,7 +42,8 @@ def confined(
     def run() -> tuple[Confinement, Any]:
         for name, replacement in without.items():
             setattr(sandbox, name, replacement)
-        state = confine(Policy(scratch=str(scratch)), Limits(memory_bytes=1 << 30))
+        # The limit counts what the forked test process has mapped already, and a thread without memory never starts.
+        state = confine(Policy(scratch=str(scratch)), Limits(memory_bytes=1 << 40))
         return state, work()
 
     return in_child(run)

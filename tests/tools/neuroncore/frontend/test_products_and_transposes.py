@@ -310,8 +310,8 @@ return out
         ("nisa.nc_matmul(a[m < 100], b[n < 300], mask=(nl.arange(128)[:, None] >= 0))", slice(64)),
         ("nisa.nc_matmul(a[k, m + 28][m + 28 < 128], b[k, n + 212][n < 300])", slice(64)),
         ("nisa.nc_matmul(a[m < 100][k < 40], b[n < 300])", slice(40)),
-        ("nisa.nc_matmul(a[m < 100][k < 40], b[2 * k >= 25][n < 300])", slice(13, 40)),
-        ("nl.matmul(a[m <= 99], b[k > 12][n <= 299], transpose_x=True)", slice(13, 64)),
+        ("nisa.nc_matmul(a[m < 100][k < 40], b[2 * k >= 63][n < 300])", slice(32, 40)),
+        ("nl.matmul(a[m <= 99], b[k > 31][n <= 299], transpose_x=True)", slice(32, 64)),
     ],
 )
 def test_operands_of_a_product_may_have_masks_of_their_own(product: str, rows: slice) -> None:
