@@ -8,6 +8,7 @@ to ten seconds of finished work when it is killed; the command line opens the sa
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from .home import Home, find_home, plain_postgres_url
 
 _SETUP_LOCK = 0x0ACCE108
 """Key of the PostgreSQL advisory lock under which the tables are made."""
+_LOCK_TIMEOUT_S = 30.0
+"""How long a SQLite file may be held by others."""
 
 
 @asynccontextmanager
@@ -56,18 +59,32 @@ async def _sqlite(home: Home) -> AsyncIterator[BaseCheckpointSaver[str]]:
 
     path = home.checkpoints_path
     try:
-        connection = await aiosqlite.connect(str(path), timeout=30.0)
+        connection = await aiosqlite.connect(str(path), timeout=_LOCK_TIMEOUT_S)
     except aiosqlite.Error as error:
         raise HomeError(f"cannot open the checkpoints {path}: {error}") from error
     try:
         saver = AsyncSqliteSaver(connection)
         try:
-            await saver.setup()
+            await _set_up(saver)
         except aiosqlite.Error as error:
             raise HomeError(f"cannot open the checkpoints {path}: {error}") from error
         yield saver
     finally:
         await connection.close()
+
+
+async def _set_up(saver: Any) -> None:
+    """Make the tables. SQLite does not wait for its lock while the journal's mode changes, whatever the timeout."""
+    import aiosqlite
+
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            return await saver.setup()
+        except aiosqlite.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.05)
 
 
 async def _take_turn(connection: Any) -> None:

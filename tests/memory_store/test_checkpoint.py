@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TypedDict
 
 import pytest
@@ -52,6 +53,19 @@ async def test_a_file_that_holds_no_checkpoints_is_one_line_that_says_which(tmp_
     home = find_home(tmp_path).prepare()
     home.checkpoints_path.write_text("no database " * 100)
     with pytest.raises(HomeError, match="cannot open the checkpoints .*checkpoints.sqlite: .*not a database"):
+        async with open_checkpointer(home):
+            pass
+
+
+async def test_a_file_that_somebody_holds_for_a_moment_is_waited_for(tmp_path, monkeypatch):
+    import sqlite3
+
+    monkeypatch.delenv(POSTGRES_VARIABLE, raising=False)
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    home = find_home().prepare()
+    with contextlib.closing(sqlite3.connect(home.checkpoints_path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        asyncio.get_running_loop().call_later(0.3, other.execute, "COMMIT")
         async with open_checkpointer(home):
             pass
 
