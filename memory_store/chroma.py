@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
+import numpy as np
 from filelock import FileLock, Timeout
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict
@@ -525,10 +526,27 @@ def _neighbours(
     answer = collection.query(
         query_embeddings=vector, n_results=wanted, where=condition, include=["distances"]
     )
-    distances = answer["distances"] or [[]]
+    ids, distances = answer["ids"][0], (answer["distances"] or [[]])[0]
+    if len(ids) < wanted:
+        # There are so few that every one was asked for; the index, which is approximate, may still have missed some.
+        ids, distances = _all(collection, vector, condition)
     # Beyond the sixth digit a distance depends on the order of summation.
-    near = [(one, round(float(far), 6)) for one, far in zip(answer["ids"][0], distances[0], strict=True)]
+    near = [(one, round(float(far), 6)) for one, far in zip(ids, distances, strict=True)]
     return sorted(near, key=lambda hit: (hit[1], hit[0]))
+
+
+def _all(
+    collection: Collection, vector: Vectors, condition: dict[str, Any] | None
+) -> tuple[Ids, list[float]]:
+    """Ids and cosine distances of all that meet the condition, computed here."""
+    answer = collection.get(where=condition, include=["embeddings"])
+    if not answer["ids"]:
+        return [], []
+    stored = np.asarray(answer["embeddings"], np.float32)
+    asked = np.asarray(vector[0], np.float32)
+    norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(asked)
+    distances = 1.0 - stored @ asked / np.maximum(norms, np.finfo(np.float32).tiny)
+    return answer["ids"], distances.tolist()
 
 
 def _metadata(experience: Experience, run_id: str, known: Metadata | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from chromadb import Collection
 
 from memory_store.chroma import ExperienceStore, Where, family_name
 from memory_store.embedding import HashingEmbedder
@@ -47,6 +48,20 @@ def test_the_nearest_come_first(store, make_experience):
     assert [one.distance for one in recalled] == sorted(one.distance for one in recalled)
     assert len(store.query(asked, 2)) == 2
     assert store.query(asked, 0) == []
+
+
+def test_what_the_approximate_index_misses_of_a_few_is_found(store, make_experience, monkeypatch):
+    store.add([make_experience(i) for i in range(6)])
+    whole = store.query("tile", 6)
+    ask = Collection.query
+
+    def forgetful(self, *args, **kwargs):
+        answer = ask(self, *args, **kwargs)
+        return answer | {"ids": [answer["ids"][0][1:]], "distances": [answer["distances"][0][1:]]}
+
+    monkeypatch.setattr(Collection, "query", forgetful)
+    found = store.query("tile", 6)
+    assert len(found) == 6 and found == whole
 
 
 @pytest.mark.parametrize(

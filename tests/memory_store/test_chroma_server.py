@@ -106,8 +106,7 @@ def test_processes_that_write_at_once_lose_nothing_and_see_each_other(path):
             own = [one.experience.title for one in store.query(f"{who} 3", 4)]
             assert f"{who} 3" in own
         assert len(store.query("as it says", 45, Where(operator="bmm"))) == 16
-        # The index is approximate: of equal neighbours it may miss one.
-        assert len(store.query("as it says", 60)) >= 40
+        assert len(store.query("as it says", 60)) == 45
 
 
 def test_a_killed_writer_leaves_a_whole_store_and_blocks_nobody(path):
