@@ -22,7 +22,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Send
 
-from memory_store.errors import MemoryStoreError
 from nodes.budget import CapReached
 from nodes.context import RunContext
 from nodes.evaluator import evaluator, group_of
@@ -37,12 +36,8 @@ from nodes.remember import remember
 from nodes.review import budget_review, draft, review
 from nodes.selector import selector
 from nodes.services import services
-from nodes.state import Draft, Exploration, Input, Output, Part, State, Stop
+from nodes.state import Draft, Exploration, Input, Output, Part, State
 from nodes.summarizer import summarizer
-from tools.pool import PoolBroken
-
-_SURROUNDINGS = (MemoryStoreError, PoolBroken, OSError)
-"""What fails when the disk is full, the home is gone or no worker can be started."""
 
 STEPS_A_ROUND = 16
 """Supersteps of one round at most, for LangGraph's recursion limit; twice those of a round that is not cut short."""
@@ -156,18 +151,13 @@ def build_graph(
     async def explore(state: Exploration, runtime: Runtime[RunContext]) -> dict[str, Any]:
         """Explore one plan to its end. Whatever fails in it is its result: an exception would cancel the others."""
         end: dict[str, Any] = {}
+        shared = await services(state["run_id"], runtime.context or RunContext())
         try:
             # A control of its own: when the run is asked to stop, explorations under way are finished.
-            with forwarded(runtime.stream_writer):
+            with shared.faults_end_the_run(), forwarded(runtime.stream_writer):
                 end = await exploring.ainvoke(state, context=runtime.context, control=RunControl())
         except CapReached as error:
             end = {"failure": str(error), "refused": True}
-        except _SURROUNDINGS as error:
-            # Nothing that the plan could help: the round is finished when there is room to work again.
-            why = " ".join(str(error).split()) or type(error).__name__
-            shared = await services(state["run_id"], runtime.context or RunContext())
-            shared.budget.end(why, Stop.FAULT)
-            end = {"failure": why, "refused": True}
         except Exception as error:
             end = {"failure": f"{type(error).__name__}: {error}"}
             with forwarded(runtime.stream_writer):

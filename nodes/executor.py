@@ -42,18 +42,20 @@ async def executor(state: Exploration, runtime: Runtime[RunContext]) -> dict[str
     draw = (state["candidate_index"] * context.plans + state["plan_index"]) * context.samples + sample
     promised: list[str] = []
     try:
-        promised = shared.budget.promise_kernels(
-            [admission(state["round"], slot(state["candidate_index"], state["plan_index"], sample))]
-        )
-        if context.agentic and shared.caller.knows_tools(Role.EXECUTOR, draw):
-            source = await work_with_tools(shared, context, key, prompt, parent, draw)
-        else:
-            source = await shared.caller.code(key, prompt, parent, draw)
+        # Here too, for an exception would cancel the calls of the other samples.
+        with shared.faults_end_the_run():
+            promised = shared.budget.promise_kernels(
+                [admission(state["round"], slot(state["candidate_index"], state["plan_index"], sample))]
+            )
+            if context.agentic and shared.caller.knows_tools(Role.EXECUTOR, draw):
+                source = await work_with_tools(shared, context, key, prompt, parent, draw)
+            else:
+                source = await shared.caller.code(key, prompt, parent, draw)
+            drafted = await keep_draft(shared, sample, source)
     except (CapReached, NoAnswer) as error:
         shared.budget.forgo_kernels(promised)
-        refused = isinstance(error, CapReached)
-        return {"drafts": [Draft(sample=sample, failure=str(error), refused=refused).plain()]}
-    return {"drafts": [(await keep_draft(shared, sample, source)).plain()]}
+        drafted = Draft(sample=sample, failure=str(error), refused=isinstance(error, CapReached))
+    return {"drafts": [drafted.plain()]}
 
 
 async def keep_draft(shared: Services, sample: int, source: str, fixes: int = 0) -> Draft:

@@ -67,13 +67,14 @@ async def _repair(shared: Services, context: RunContext, state: Exploration, dra
     place = slot(state["candidate_index"], state["plan_index"], draft.sample)
     promised: list[str] = []
     try:
-        promised = shared.budget.promise_kernels([admission(state["round"], place, number)])
-        source = await shared.caller.code(key, prompt, failing, draw)
+        with shared.faults_end_the_run():
+            promised = shared.budget.promise_kernels([admission(state["round"], place, number)])
+            source = await shared.caller.code(key, prompt, failing, draw)
+            return await keep_draft(shared, draft.sample, source, fixes=number)
     except (CapReached, NoAnswer) as error:
         shared.budget.forgo_kernels(promised)
         # What it was before stands.
         return draft.model_copy(update={"given_up": True, "refused": isinstance(error, CapReached)})
-    return await keep_draft(shared, draft.sample, source, fixes=number)
 
 
 def error_text(evaluation: Evaluation, source: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,15 @@ from langchain_core.caches import BaseCache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
+from memory_store.errors import MemoryStoreError
 from memory_store.home import Home
 from memory_store.ledger import Ledger
 from nkibench.problem import Problem
 from tools.evaluation import Evaluator, Stage
 from tools.kernel import Kernel
+from tools.pool import PoolBroken
 
-from .budget import NOT_EVALUATED, Budget, Recording, Spent, admission
+from .budget import NOT_EVALUATED, Budget, CapReached, Recording, Spent, admission
 from .calls import Caller
 from .context import Caps, RoleModel, RunContext
 from .evaluations import Evaluations, evaluation_key, evaluation_settings
@@ -33,6 +35,10 @@ from .offline import OfflineChatModel, Workshop
 from .problems import problem_of
 from .record import ENDED, Record
 from .resources import KernelEvaluator, MakeModel, Memory, Resources, open_ledger, resources, response_cache
+from .state import Stop
+
+_SURROUNDINGS = (MemoryStoreError, PoolBroken, OSError)
+"""What fails when the disk is full, the home is gone or no worker can be started."""
 
 
 @dataclass
@@ -75,6 +81,22 @@ class Services:
         await self.record.keep_kernel(kernel.id, kernel.source, kernel.dialect)
         self._sources[kernel.id] = kernel.source
         return kernel
+
+    @contextlib.contextmanager
+    def faults_end_the_run(self) -> Iterator[None]:
+        """Within it, trouble with disk or workers is a reason to let nothing more start.
+
+        No plan could help it, so that the round is finished when there is room to work again.
+
+        Raises:
+            CapReached: in the place of the trouble.
+        """
+        try:
+            yield
+        except _SURROUNDINGS as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            self.budget.end(why, Stop.FAULT)
+            raise CapReached(why) from error
 
     def tools(self) -> list[BaseTool]:
         """What an agentic executor works with on this problem."""
