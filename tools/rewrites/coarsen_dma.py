@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ..neuroncore.ir import Access, Instr, Kernel, Loop, Tensor, clone
+from ..neuroncore.ir import Access, Instr, Kernel, Loop, clone
 from .extraction import extract
-from .layout import merge_block_into_free
+from .layout import blocks_of, merge_block_into_free
 from .loops import split_loop
 from .merging import merge_iterations, mergeable_factors
 from .refusal import RewriteError
@@ -151,16 +151,8 @@ def merge_transfers(kernel: Kernel, loop: Loop, instr: Instr) -> None:
         (moved,) = extract(kernel, loop, [instr], keep_loop=True, after=stores)
         assert isinstance(moved, Loop)
         loop = moved
-    merge_block_into_free(kernel, tensor, _block_of(loop, tensor))
+    block = dict(blocks_of(loop)).get(tensor)
+    if block is None:
+        raise RewriteError("shape", f"`{tensor.name}` has no block for each iteration of {loop.var.name}")
+    merge_block_into_free(kernel, tensor, block)
     merge_iterations(kernel, loop, loop.trips)
-
-
-def _block_of(loop: Loop, tensor: Tensor) -> int:
-    """The block dimension that a loop indexes."""
-    for instr, _ in instrs_in(loop.body):
-        for access in (*instr.dsts, *instr.args.values()):
-            if isinstance(access, Access) and access.tensor is tensor:
-                for dim in range(tensor.par_dim):
-                    if loop.var in access.affine[dim].terms:
-                        return dim
-    raise RewriteError("shape", f"`{tensor.name}` has no block for each iteration of {loop.var.name}")

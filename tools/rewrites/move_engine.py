@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ..neuroncore.dtypes import is_float
-from ..neuroncore.ir import Access, Buffer, Instr, Kernel
+from ..neuroncore.ir import Access, Buffer, Instr, Kernel, Loop
 from .dataflow import replace_instr
 from .reductions import on_scalar_engine
 from .refusal import RewriteError
@@ -48,22 +48,25 @@ class MoveEngine(Rewrite[EngineOption]):
         """Every instruction with every engine that could run it instead."""
         for path, instr, _ in instrs_of(kernel):
             for engine in ("vector", "scalar", "gpsimd"):
-                moved = on_engine(instr, engine)
-                if moved is not None and (moved.op, moved.attrs) != (instr.op, instr.attrs):
+                moved = _moved(instr, engine, None)
+                if moved is not None and (moved[0].op, moved[0].attrs) != (instr.op, instr.attrs):
                     yield EngineOption(path, instr.dst.tensor.name, engine)
-            if on_scalar_engine(instr, None) is not None:
-                yield EngineOption(path, instr.dst.tensor.name, "scalar")
 
     def edit(self, kernel: Kernel, option: EngineOption) -> None:
         """See `Rewrite`."""
         instr, _, _, loops = instr_at(kernel, option.instr)
-        moved = on_engine(instr, option.engine)
-        several = [moved] if moved is not None else None
-        if several is None and option.engine == "scalar":
-            several = on_scalar_engine(instr, loops[-1] if loops else None)
-        if several is None:
+        moved = _moved(instr, option.engine, loops[-1] if loops else None)
+        if moved is None:
             raise RewriteError("operation", f"{instr.op} does not run on the {option.engine} engine")
-        replace_instr(kernel, instr, several)
+        replace_instr(kernel, instr, moved)
+
+
+def _moved(instr: Instr, engine: str, scope: Loop | None) -> list[Instr] | None:
+    """What to run instead of an instruction, with an engine for it; None if that engine has nothing for it."""
+    moved = on_engine(instr, engine)
+    if moved is not None:
+        return [moved]
+    return on_scalar_engine(instr, scope) if engine == "scalar" else None
 
 
 def on_engine(instr: Instr, engine: str) -> Instr | None:

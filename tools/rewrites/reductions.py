@@ -8,6 +8,7 @@ import numpy as np
 
 from ..neuroncore.dtypes import is_float
 from ..neuroncore.ir import Access, Buffer, Instr, Loop, Tensor
+from .axes import REDUCTIONS
 from .steps import FunctionStep
 
 
@@ -28,22 +29,20 @@ class Reduction:
 
 def reduction(instr: Instr) -> Reduction | None:
     """The instruction as a reduction over all free axes, if it is one."""
-    if instr.op == "nisa.tensor_reduce":
-        combine = str(instr.attrs["op"])
-    elif instr.op in _COMBINES:
-        combine = _COMBINES[instr.op]
-    else:
-        return None
+    combine = instr.attrs["op"] if instr.op == "nisa.tensor_reduce" else _COMBINES.get(instr.op)
     operand = instr.args.get("x", instr.args.get("data"))
-    if not isinstance(operand, Access) or instr.dst.free_size != 1 or instr.attrs.get("negate"):
+    if combine is None or not isinstance(operand, Access):
+        return None
+    if instr.dst.free_size != 1 or instr.attrs.get("negate"):
         return None
     rank = len(operand.shape)
     if {a % rank for a in instr.attrs["axis"]} != set(range(1, rank)):
         return None
-    return Reduction(operand, combine, operand.free_size if instr.op == "nl.mean" else 1)
+    return Reduction(operand, str(combine), operand.free_size if instr.op == "nl.mean" else 1)
 
 
-_COMBINES = {"nl.sum": "add", "nl.mean": "add", "nl.max": "maximum", "nl.min": "minimum"}
+_COMBINES = {op: REDUCTIONS[op] for op in ("nl.sum", "nl.max", "nl.min")} | {"nl.mean": "add"}
+"""How elements combine; partial means do not, but the sums behind them do."""
 
 
 def activation_reduce(dst: Access, step: FunctionStep, like: Instr, scope: Loop | None) -> list[Instr] | None:
