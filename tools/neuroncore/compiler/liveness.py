@@ -77,7 +77,7 @@ class Lifetime:
     def _spanned_bytes(self) -> int:
         """Bytes per partition from the first to the last element along every dimension that one instance touches."""
         size = self.tensor.dtype.itemsize
-        outside = {nest.var for nest in self.scope}
+        outside: dict[LoopVar | int, Affine | int] = {nest.var: 0 for nest in self.scope}
         for d, extent in enumerate(self.tensor.shape):
             if d == self.tensor.par_dim:
                 continue
@@ -88,13 +88,10 @@ class Lifetime:
                 if not isinstance(expression, Affine):
                     low, high = [0], [extent - 1]
                     break
-                first = last = expression.const
-                for symbol, coefficient in expression.terms.items():
-                    if symbol in outside:
-                        continue
-                    length = use.access.shape[symbol] if isinstance(symbol, int) else symbol.trips
-                    span = coefficient * (length - 1)
-                    first, last = first + min(span, 0), last + max(span, 0)
+                shape = use.access.shape
+                first, last = expression.substitute(outside).bounds(
+                    lambda s, shape=shape: shape[s] if isinstance(s, int) else s.trips  # type: ignore[misc]
+                )
                 low.append(first)
                 high.append(last)
             size *= max(1, min(extent, max(high) - min(low) + 1))
